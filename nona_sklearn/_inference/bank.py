@@ -20,10 +20,12 @@ from .._utils.arrays import as_tensor
 from .._utils.storable import storable
 from .._utils.validation import check_all_known
 from ..attention import AverageHead, NONAHead
+from ..attention.prediction import Offset
 from .distribution import Calibration
 from .evaluation import Evaluation
-from .left_out import LeftOutQueries, TrendShifts
-from .neighbors import Exclusion, Neighbors, Offset
+from .influence import TrendShifts
+from .left_out import LeftOutQueries
+from .neighbors import Exclusion, Neighbors
 from .unknown_levels import UnknownLevels
 
 #: In a pickle; version 0.2.0 had none of the last four.
@@ -399,7 +401,7 @@ class NeighborBank:
             tensors.pop("times", None),
             offset,
         )
-        neighbors.cache["graphs"] = state.get("graphs")
+        neighbors.cache.graphs = state.get("graphs")
         others: dict[str, Any] = {name: state[name] for name in PLAIN_FIELDS if name in state}
         made = NeighborBank(neighbors, **(tensors | others))
         made._check_shapes()

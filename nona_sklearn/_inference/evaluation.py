@@ -1,13 +1,17 @@
-"""Evaluation of a head for queries and neighbours: predictions, weights, influence."""
+"""Evaluation of a head for a block of queries: every answer about them comes from here.
+
+:meth:`Evaluation.map_weighted_rows` cuts the queries into blocks, and weighs the rows of each
+block, for each network, as :mod:`~nona_sklearn.attention.prediction` states. The answers are
+means over these rows.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from threading import Lock
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,27 +20,22 @@ from torch import Tensor
 
 from .._utils.chunks import spans
 from .._utils.threads import WORKERS, cached_property
-from ..attention import AverageHead, ClassHead, NONAHead
+from ..attention import AverageHead, NONAHead
+from ..attention.functional import count_excluded
+from ..attention.prediction import Candidates, compare_all, nearest_by_l2
 from .index import METRICS
-from .left_out import LeftOutQueries, TrendShifts
-from .nearest import Candidates, compare_all, find_nearest, nearest_by_l2
+from .influence import TrendShifts, changes_with, changes_without, influence_of_block
+from .left_out import LeftOutQueries
 from .neighbors import Exclusion, Neighbors
-from .network_rows import NetworkClassRows, NetworkRows
-from .similarities import (
-    CACHE_BYTES,
-    SimilarityComputer,
-    similarity_computer,
-    tiles_of,
-)
 from .weighted_rows import WeightedRows
 
 LEAST_QUERY_BLOCK = 32  # fewer queries make a matrix product inefficient
 BLOCK_PAIRS = 2**21  # weights that are held at a time
-SEARCHED_QUERIES = 512  # at a time; an index has blocks of its own
+SEARCHED_QUERIES = 512  # at a time
 SELECTION_ROUNDS, LEAST_SHARE = 20, 0.01
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Evaluation:
     """A head evaluated for some queries and neighbours.
 
@@ -76,6 +75,8 @@ class Evaluation:
     offset: Tensor | None = None
     left_out: LeftOutQueries | None = None
     shifts: TrendShifts | None = None
+    #: What :meth:`search` has found, for further answers.
+    nearest_rows: tuple[Candidates, ...] | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self):
         assert (self.offset is None) == (self.neighbors.offset is None)
@@ -87,45 +88,38 @@ class Evaluation:
         """Select some of the queries."""
         exclusion = None if self.exclusion is None else self.exclusion[rows]
         rows = torch.as_tensor(rows)
-        candidates = self.candidates and tuple(each[rows] for each in self.candidates)
-        added, offset = (None if t is None else t[rows] for t in (self.added, self.offset))
         some = replace(
             self,
             query=self.query[rows],
             exclusion=exclusion,
-            candidates=candidates,
-            added=added,
-            offset=offset,
+            candidates=self.candidates and tuple(part[rows] for part in self.candidates),
+            added=None if self.added is None else self.added[rows],
+            offset=None if self.offset is None else self.offset[rows],
             left_out=None if self.left_out is None else self.left_out[rows],
             shifts=None if self.shifts is None else self.shifts[rows],
         )
-        if self._found is not None:
-            vars(some)["_found"] = tuple(each[rows] for each in self._found)
+        some.nearest_rows = self.nearest_rows and tuple(part[rows] for part in self.nearest_rows)
         return some
-
-    # -- at once, with gradients -----------------------------------------------------------
 
     def attend(self) -> Tensor:
         """Weighted means of the neighbours' values, (q,) or (q, n_outputs), by definition."""
-        neighbors = self.neighbors
-        excluded = None if self.exclusion is None else self.exclusion.of()
-        adjustment_scale = neighbors.adjustment_scale
-        if isinstance(adjustment_scale, Tensor):
-            adjustment_scale = adjustment_scale.to(self.query.dtype)
+        neighbors, scale = self.neighbors, self.neighbors.adjustment_scale
+        if isinstance(scale, Tensor):
+            scale = scale.to(self.query.dtype)
         return self.head(
             self.query,
             neighbors.embeddings,
             neighbors.values.to(self.query.dtype),
-            excluded,
+            None if self.exclusion is None else self.exclusion.of(),
             neighbors.log_prior,
-            adjustment_scale,
+            scale,
         )
 
     # -- means -----------------------------------------------------------------------------
 
     def mean(self) -> Tensor:
         """Predictions, (q,) or (q, c), in float64; of isolated queries as if nothing is known."""
-        return self._with_unknown(self._average(NetworkRows.mean))
+        return self._joined(self.map_weighted_rows(lambda _, rows: rows.mean()))
 
     def weigh(self) -> Callable[[], Tensor]:
         """Weigh the rows once; what is returned is :meth:`mean` by these weights.
@@ -133,24 +127,29 @@ class Evaluation:
         It may be called after each change of the head that changes no weight.
         """
 
-        def keep(_: slice, networks: list[NetworkRows]) -> list[NetworkRows]:
-            _mean_of(networks, NetworkRows.mean)  # what takes time is kept with them
-            return networks
+        def keep(_: slice, rows: WeightedRows) -> WeightedRows:
+            rows.mean()  # what takes time is kept with the rows
+            return rows
 
-        blocks = self._map_blocks(keep)
+        blocks = self.map_weighted_rows(keep)
+        return lambda: self._joined([rows.mean() for rows in blocks])
 
-        @torch.inference_mode()
-        def mean() -> Tensor:
-            means = [_mean_of(networks, NetworkRows.mean) for networks in blocks]
-            return self._with_unknown(self._join(means))
+    def plain_mean(self) -> Tensor:
+        """Weighted means of the values, (q,) or (q, c), not adjusted, in float64."""
+        return self._shaped(self.map_weighted_rows(lambda _, rows: rows.plain_mean()))
 
-        return mean
-
-    def _with_unknown(self, means: Tensor) -> Tensor:
-        """Means of queries, those of isolated ones as if nothing is known."""
+    @torch.inference_mode()
+    def _joined(self, blocks: list[Tensor]) -> Tensor:
+        """Predictions of blocks, those of isolated queries as if nothing is known."""
+        means = self._shaped(blocks)
         if (isolated := self.isolated) is not None:
             means[isolated] = self.one_head.unknown(means)
         return means
+
+    def _shaped(self, blocks: list[Tensor]) -> Tensor:
+        """Means of blocks, (q, c), in the shape of the values."""
+        shape = len(self), *self.neighbors.values.shape[1:]
+        return torch.cat([self.neighbors.columns[:0], *blocks]).reshape(shape)
 
     @property
     def isolated(self) -> Tensor | None:
@@ -165,32 +164,22 @@ class Evaluation:
         """
         if (isolated := self.isolated) is None:
             return self, *others
-        known = (~isolated).nonzero()[:, 0]
-        numbers = known.cpu().numpy()
+        connected = (~isolated).nonzero()[:, 0]
+        indices = connected.cpu().numpy()
         kept = (
-            each if each is None else each[numbers if isinstance(each, np.ndarray) else known]
-            for each in others
+            values
+            if values is None
+            else values[indices if isinstance(values, np.ndarray) else connected]
+            for values in others
         )
-        return self[known], *kept
+        return self[connected], *kept
 
     def without_trend(self) -> Evaluation:
         """The same by the networks alone."""
-        neighbors, found = self.neighbors.without_offset(), self.search()
-        others = replace(self, neighbors=neighbors, candidates=found, offset=None)
-        return replace(others, left_out=None, shifts=None)
-
-    def plain_mean(self) -> Tensor:
-        """Weighted means of the values, (q,) or (q, c), not adjusted, in float64."""
-        return self._average(NetworkRows.plain_mean)
-
-    def _average(self, function: Callable[[NetworkRows], Tensor]) -> Tensor:
-        """The mean of a function of each network's rows, in the shape of the values."""
-        return self._join(self._map_blocks(lambda _, networks: _mean_of(networks, function)))
-
-    def _join(self, blocks: list[Tensor]) -> Tensor:
-        """Join means of blocks, (q, c), in the shape of the values."""
-        shape = len(self), *self.neighbors.values.shape[1:]
-        return torch.cat([self.neighbors.columns[:0], *blocks]).reshape(shape)
+        candidates = self.search()
+        neighbors = self.neighbors.with_offset(None)
+        networks = replace(self, neighbors=neighbors, candidates=candidates, offset=None)
+        return replace(networks, left_out=None, shifts=None)
 
     @property
     def one_head(self) -> NONAHead:
@@ -203,19 +192,6 @@ class Evaluation:
         return self.head.split_by_head(self.query, self.neighbors.embeddings)
 
     # -- all weights of a query ------------------------------------------------------------
-
-    def map_weighted_rows(
-        self,
-        function: Callable[[slice, WeightedRows], Any],
-        precise: bool = False,
-        n_columns: int | None = None,
-    ) -> list[Any]:
-        """Apply a function to each block of queries: their slice, and their weighted rows."""
-        return self._map_blocks(
-            lambda queries, networks: function(queries, WeightedRows(networks)),
-            precise,
-            n_columns=n_columns,
-        )
 
     def sparse_weights(self, tolerance: float = 0.0) -> sparse.csr_array:
         """Weights (q, n) above a tolerance, in float64, normalised to sum to 1."""
@@ -230,10 +206,9 @@ class Evaluation:
 
         These are the heaviest, heaviest first.
         """
-        n_outputs = self.neighbors.columns.shape[1]
-        zeros = self.query.new_zeros(0, k, n_outputs).double()
-        empty = zeros[..., 0], zeros[..., 0].long(), zeros
+        values = self.query.new_zeros(0, k, self.neighbors.columns.shape[1]).double()
         blocks = self.map_weighted_rows(lambda _, rows: rows.heaviest(k))
+        empty = values[..., 0], values[..., 0].long(), values
         weights, positions, values = map(torch.cat, zip(empty, *blocks, strict=True))
         return weights, positions, values
 
@@ -245,11 +220,11 @@ class Evaluation:
 
     def sensitivities(self) -> Tensor:
         """By how much adjusted values change with each network's g, and with f, (q, K, 2, c)."""
-        each = self._map_blocks(
-            lambda _, networks: torch.stack([rows.sensitivity for rows in networks], dim=1)
+        blocks = self.map_weighted_rows(
+            lambda _, rows: torch.stack([part.sensitivity for part in rows.networks], dim=1)
         )
         empty = self.neighbors.columns.new_zeros(0, len(self.split_by_head), 2, 1)
-        return torch.cat(each) if each else empty
+        return torch.cat(blocks) if blocks else empty
 
     def only_earlier(self, positions: Tensor) -> Tensor:
         """Positions of neighbours, (q, k), -1 in place of rows that are excluded by their time."""
@@ -265,63 +240,32 @@ class Evaluation:
             squares = weights.square().sum(dim=1)
             return torch.where(squares > 0, squares.reciprocal(), 0.0)
 
-        return self._each_query(size)
+        return self._of_each_query(lambda rows: size(rows.weights()))
 
     def support_sizes(self) -> Tensor:
         """Number of neighbours of positive weight, (q,)."""
-        return self._each_query(lambda weights: (weights > 0).sum(dim=1)).long()
+        return self._of_each_query(lambda rows: (rows.weights() > 0).sum(dim=1)).long()
 
-    def _each_query(self, function: Callable[[Tensor], Tensor]) -> Tensor:
-        """A function (q,) of all weights of each query, (q, m), in float64."""
-        blocks = self.map_weighted_rows(lambda _, rows: function(rows.weights()).double())
+    def step_sums(self) -> Tensor:
+        """Each query's steps, summed over the neighbours, (q,); every head has a step."""
+        return self._of_each_query(lambda rows: rows.step_sum(), of_all=True)
+
+    def _of_each_query(
+        self, function: Callable[[WeightedRows], Tensor], of_all: bool = False
+    ) -> Tensor:
+        """A number for each query, (q,), in float64."""
+        blocks = self.map_weighted_rows(lambda _, rows: function(rows).double(), of_all=of_all)
         return torch.cat([self.query.new_zeros(0).double(), *blocks])
 
     def distances(self) -> Tensor:
         """Euclidean distances to the nearest neighbour in each network's space, (q, K)."""
-        blocks = self._map_blocks(
-            lambda _, networks: torch.cat([rows.distance for rows in networks], dim=1),
+        blocks = self.map_weighted_rows(
+            lambda _, rows: torch.cat([part.distance for part in rows.networks], dim=1),
         )
         empty = self.query.new_zeros(0, len(self.split_by_head)).double()
         return torch.cat([empty, *blocks])
 
-    @property
-    def similarity_of_distance(self) -> str:
-        """The similarity that orders rows as their distance does: l2, if there is no other."""
-        similarity = self.one_head.similarity
-        return similarity if similarity in METRICS else "l2"
-
-    def nearest(self, k: int) -> tuple[Tensor, Tensor]:
-        """Distances, in float64, and positions (q, k) of the k nearest neighbours, nearest first.
-
-        The networks' spaces are one space, side by side. Where a query has fewer than k
-        neighbours, the distance is infinite and the position is -1.
-        """
-        similarity = self.similarity_of_distance
-        algorithm = "brute" if self._has_times else self.neighbors.algorithm
-        algorithm = algorithm if isinstance(algorithm, str) else "auto"
-        index = self.neighbors.joint_index(self.head, similarity, algorithm)
-
-        def find(queries):
-            excluded = None if self.exclusion is None else self.exclusion.of(queries)
-            query = self.head.metric_part(self.query[queries])
-            return find_nearest(index, query, excluded, k)
-
-        found = Candidates.concatenate(
-            self._map_queries(find, SEARCHED_QUERIES) or [find(slice(0, 0))]
-        )
-        assert found.positions is not None
-        missing = found.positions == len(self.neighbors)
-        distances = float(similarity == "cosine") - found.similarity.double()
-        return distances.clamp_min(0), found.positions.masked_fill(missing, -1)
-
-    def step_sums(self) -> Tensor:
-        """Each query's steps, summed over the neighbours, (q,); every head has a step."""
-
-        def step_sum(_, networks):
-            return torch.stack([rows.step_sum() for rows in networks]).mean(dim=0)
-
-        blocks = self._map_blocks(step_sum, of_all=True)
-        return torch.cat([self.query.new_zeros(0).double(), *blocks])
+    # -- without single rows ---------------------------------------------------------------
 
     def influence(self, residuals: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """The influence of each neighbour on the predictions.
@@ -339,18 +283,11 @@ class Evaluation:
         totals, adding = self.neighbors.columns.new_zeros(3, len(self.neighbors)), Lock()
 
         def add_influence(queries, rows):
-            changed = error = 0.0
             shifts = None if self.shifts is None else self.shifts[queries]
-            changes, by_row = rows.changes(), rows.sum_by_row
-            if shifts is not None:
-                changes, by_row = rows.changes_with(shifts), partial(torch.sum, dim=0)
-            for j, change in enumerate(changes):
-                residual = 0.0 if residuals is None else residuals[queries, j, None]
-                changed = changed + change.square()
-                error = error + change * (change + 2 * residual)
-            sums = rows.sum_by_row(rows.weights()), by_row(changed), by_row(error)
+            errors = None if residuals is None else residuals[queries]
+            sums = influence_of_block(rows, shifts, errors)
             with adding:
-                totals.add_(torch.stack(sums))
+                totals.add_(sums)
 
         n_columns = None if self.shifts is None else self.neighbors.columns.numel()
         self.map_weighted_rows(add_influence, n_columns=n_columns)
@@ -360,13 +297,13 @@ class Evaluation:
     def changes(self) -> Tensor:
         """Changes of the predictions without each neighbour, (q, n, n_outputs), as above."""
 
-        def of_all(queries, rows):
-            if self.shifts is None:
-                return rows.by_row(torch.stack([*rows.changes()], dim=2))
-            return torch.stack([*rows.changes_with(self.shifts[queries])], dim=2)
+        def of_block(queries, rows):
+            if self.shifts is not None:
+                return torch.stack([*changes_with(rows, self.shifts[queries])], dim=2)
+            return rows.by_row(torch.stack([*changes_without(rows)], dim=2))
 
         columns = self.neighbors.columns
-        blocks = self.map_weighted_rows(of_all, n_columns=columns.numel())
+        blocks = self.map_weighted_rows(of_block, n_columns=columns.numel())
         return torch.cat([columns.new_zeros(0, *columns.shape), *blocks])
 
     def representatives(self, n_rows: int) -> np.ndarray:
@@ -389,50 +326,63 @@ class Evaluation:
 
     # -- blocks of queries -----------------------------------------------------------------
 
-    def _map_blocks(
+    def map_weighted_rows(
         self,
-        function: Callable[[slice, list[NetworkRows]], Any],
+        function: Callable[[slice, WeightedRows], Any],
         precise: bool = False,
         of_all: bool = False,
         n_columns: int | None = None,
     ) -> list[Any]:
-        """Apply a function to each block of queries: their slice, and each network's rows.
+        """Apply a function to each block of queries: their slice, and their weighted rows.
 
-        Weights of few rows are in float64. Those of all rows are in the similarities' precision,
-        unless they are to be `precise`, as a small power of a weight needs it to be. With
+        Similarities of few rows are in float64. Those of all rows are in their own precision,
+        unless they are to be `precise`, as a small power of a weight needs them to be. With
         `of_all`, all rows are taken even where only the nearest have weight. A function that holds
         more numbers for a query than weights states it as `n_columns`.
         """
-        parts = self.split_by_head
-        found = None if of_all else self.search()
+        nearest_rows = None if of_all else self.search()
 
-        def apply(queries):
-            of_queries = self.offset, self.left_out, self.added
-            others = [None if each is None else each[queries] for each in of_queries]
+        def of_block(queries: slice) -> Any:
             excluded = None if self.exclusion is None else self.exclusion.of(queries)
-            candidates = self.compare_all(queries) if found is None else found
+            left_out = None if self.left_out is None else self.left_out[queries].residuals
             networks = []
-            for (head, query, z), own in zip(parts, candidates, strict=True):
-                if found is not None:
-                    own = own[queries]
-                if (found is not None or precise) and not _resolves_similarity(head):
-                    own = replace(own, similarity=own.similarity.double())
-                neighbors = replace(self.neighbors, embeddings=z)
-                rows = head, query[queries], neighbors, own, excluded
-                networks.append(rows_of(head)(*rows, *others))
-            return function(queries, networks)
+            for i, (head, query, z) in enumerate(self.split_by_head):
+                if nearest_rows is not None:
+                    candidates = nearest_rows[i][queries]
+                else:
+                    by_l2 = self._fades(head)
+                    candidates = compare_all(head, query[queries], z, excluded, by_l2)
+                # Weights depend on how finely similarities are rounded where a step is on them.
+                steps_on_similarity = head.step is not None and head.step.on == "similarity"
+                if (nearest_rows is not None or precise) and not steps_on_similarity:
+                    precise_similarity = candidates.similarity.double()
+                    candidates = replace(candidates, similarity=precise_similarity)
+                rows = head.rows_class(
+                    head,
+                    query[queries],
+                    z,
+                    self.neighbors.columns,
+                    candidates,
+                    self.neighbors.log_prior,
+                    self.neighbors.adjustment_scale,
+                    self.neighbors.offset,
+                    None if self.offset is None else self.offset[queries],
+                    left_out,
+                    None if self.added is None else self.added[queries],
+                )
+                networks.append(rows)
+            return function(queries, WeightedRows(networks, excluded))
 
         if n_columns is None:
             n_columns = len(self.neighbors)
-            if found is not None and self.left_out is None:  # whose residuals are of all rows
-                n_columns = sum(each.similarity.shape[1] for each in found)
-        return self._map_queries(apply, max(1, BLOCK_PAIRS // max(1, n_columns)))
+            if nearest_rows is not None and self.left_out is None:  # its residuals are of all rows
+                n_columns = sum(part.similarity.shape[1] for part in nearest_rows)
+        return self._map_in_threads(of_block, max(1, BLOCK_PAIRS // max(1, n_columns)))
 
-    def _map_queries(self, function: Callable[[slice], Any], most: int) -> list[Any]:
+    def _map_in_threads(self, function: Callable[[slice], Any], most: int) -> list[Any]:
         """Apply a function to blocks of at most so many queries.
 
-        Tiles are too small to share among threads, so on the CPU each thread has blocks of its
-        own.
+        A block is too small to share among threads, so on the CPU each thread has its own.
         """
         on_cpu = self.query.device.type == "cpu"
         n_threads = min(torch.get_num_threads(), most) if on_cpu else 1
@@ -445,8 +395,6 @@ class Evaluation:
 
     # -- search ----------------------------------------------------------------------------
 
-    _found: ClassVar[tuple[Candidates, ...] | None] = None  # of a search, kept for further answers
-
     def bounds(self, n_rows: int) -> list[int] | None:
         """The most of n rows that each network can weigh; None where one has no such number."""
         bounds = [head.most_weighed(n_rows) for head, _, _ in self.split_by_head]
@@ -454,20 +402,22 @@ class Evaluation:
         return finite if len(finite) == len(bounds) else None
 
     def search(self) -> tuple[Candidates, ...] | None:
-        """The rows that can have weight, and for each query one more to take the place of another.
+        """Find each query's candidate rows, plus one spare so that another may be removed.
 
-        They are searched once. None where these are all rows, which are compared block by block.
+        They are searched once. None where all rows can have weight, which are compared block by
+        block.
         """
         n_rows = len(self.neighbors)
         bounds = self.bounds(n_rows)
         if bounds is None or self.candidates is not None:
             return self.candidates
-        wanted, found = [min(k + 1, n_rows) for k in bounds], self._found or ()
-        if not found or any(
-            each.similarity.shape[1] < k for each, k in zip(found, wanted, strict=True)
+        wanted = [min(k + 1, n_rows) for k in bounds]
+        kept = self.nearest_rows
+        if kept is None or any(
+            part.similarity.shape[1] < k for part, k in zip(kept, wanted, strict=True)
         ):
-            found = vars(self)["_found"] = self.find_nearest(wanted)
-        return tuple(each.first(k) for each, k in zip(found, wanted, strict=True))
+            kept = self.nearest_rows = self.find_nearest(wanted)
+        return tuple(part.first(k) for part, k in zip(kept, wanted, strict=True))
 
     def with_nearest(self, k: int) -> Evaluation:
         """The same, with at least the k nearest rows of each network, if those weighed are few.
@@ -480,75 +430,67 @@ class Evaluation:
         wanted = [min(max(bound + 1, k), len(self.neighbors)) for bound in bounds]
         return replace(self, candidates=self.find_nearest(wanted))
 
-    def find_nearest(self, wanted: list[int]) -> tuple[Candidates, ...]:
-        """The nearest rows, of each network so many."""
-        neighbors = self.neighbors.searched_by("brute") if self._has_times else self.neighbors
-        indexes = neighbors.indexes(self.head)
-
-        def find(queries):
-            return self._choose(
-                queries,
-                lambda i, query, excluded: find_nearest(indexes[i], query, excluded, wanted[i]),
-            )
-
-        blocks = self._map_queries(find, SEARCHED_QUERIES) or [find(slice(0, 0))]
-        return tuple(Candidates.concatenate(list(each)) for each in zip(*blocks, strict=True))
-
-    @property
-    def _has_times(self) -> bool:
-        """Whether times exclude neighbours: many of them, which only 'brute' can exclude."""
-        return self.exclusion is not None and self.exclusion.times is not None
-
-    def compare_all(self, queries: slice = slice(None)) -> list[Candidates]:
-        """All rows as candidates of some queries, for each network."""
-        computers, tiles = self._similarity_computers, self._tiles
-        return self._choose(
-            queries,
-            lambda i, query, excluded: compare_all(computers[i].bind(query), tiles, excluded),
+    def find_nearest(self, wanted: Sequence[int]) -> tuple[Candidates, ...]:
+        """The nearest rows of each network, so many of each."""
+        indexes = self._searched.indexes(self.head)
+        parts = zip(self.split_by_head, indexes, wanted, strict=True)
+        return tuple(
+            self._find(head, head.metric_part(query), index, k, head.metric_part(z))
+            for (head, query, z), index, k in parts
         )
 
-    def _choose(self, queries: slice, choose: Callable[..., Candidates]) -> list[Candidates]:
-        """Candidates for each network, chosen by its number, its queries and the exclusion."""
-        excluded = None if self.exclusion is None else self.exclusion.of(queries)
-        found, offset = [], self.neighbors.offset
-        for i, (head, query, neighbors) in enumerate(self.split_by_head):
-            query = head.metric_part(query[queries])
-            own = choose(i, query, excluded)
-            fades = bool(head.n_adjusted) or (offset is not None and offset.fades)
-            if fades and head.similarity not in ("l2", "log_l2"):
-                metric = head.metric_part(neighbors)
-                own = replace(own, nearest=nearest_by_l2(query, metric, self._tiles, excluded))
-            found.append(own)
-        return found
+    def nearest(self, k: int) -> tuple[Tensor, Tensor]:
+        """Distances, in float64, and positions (q, k) of the k nearest neighbours, nearest first.
+
+        The networks' spaces are one space, side by side. Where a query has fewer than k
+        neighbours, the distance is infinite and the position is -1.
+        """
+        similarity, algorithm = self.similarity_of_distance, self._searched.algorithm
+        algorithm = algorithm if isinstance(algorithm, str) else "auto"
+        index = self.neighbors.joint_index(self.head, similarity, algorithm)
+        candidates = self._find(None, self.head.metric_part(self.query), index, k, self.query)
+        assert candidates.positions is not None
+        missing = candidates.positions == len(self.neighbors)
+        distances = float(similarity == "cosine") - candidates.similarity.double()
+        return distances.clamp_min(0), candidates.positions.masked_fill(missing, -1)
 
     @property
-    def _tiles(self) -> list[slice]:
-        return tiles_of(self.query.device, len(self.neighbors))
+    def similarity_of_distance(self) -> str:
+        """The similarity that orders rows as their distance does: l2, if there is no other."""
+        similarity = self.one_head.similarity
+        return similarity if similarity in METRICS else "l2"
 
     @property
-    def _similarity_computers(self) -> list[SimilarityComputer]:
-        """Each network's similarity computer, cached with the neighbours."""
-        parts, cache = self.split_by_head, self.neighbors.cache
-        similarities = tuple(head.similarity for head, _, _ in parts)
-        if similarities not in cache:
-            cache_bytes = CACHE_BYTES // len(parts)
-            cache[similarities] = [
-                similarity_computer(head.similarity, head.metric_part(embeddings), cache_bytes)
-                for head, _, embeddings in parts
-            ]
-        return cache[similarities]
+    def _searched(self) -> Neighbors:
+        """The neighbours; where times exclude many of them, 'brute' leaves these out itself."""
+        times = None if self.exclusion is None else self.exclusion.times
+        return self.neighbors if times is None else self.neighbors.searched_by("brute")
 
+    def _find(
+        self, head: NONAHead | None, query: Tensor, index: Any, k: int, rows: Tensor
+    ) -> Candidates:
+        """The k nearest admitted rows of all queries, by an index of the compared `rows`."""
+        n_rows = len(index)
 
-def _resolves_similarity(head: NONAHead) -> bool:
-    """Whether weights depend on how finely similarities are rounded: on what is equally near."""
-    return head.step is not None and head.step.on == "similarity"
+        def find(queries: slice) -> Candidates:
+            excluded = None if self.exclusion is None else self.exclusion.of(queries)
+            similarity, positions = index.query(query[queries], k, excluded)
+            n_excluded = count_excluded(excluded, len(similarity))[:, None]
+            nearest = None
+            if head is not None and self._fades(head):
+                nearest = nearest_by_l2(query[queries], rows, excluded)
+            return Candidates(
+                similarity,
+                positions.masked_fill(similarity == -math.inf, n_rows),
+                (n_rows - n_excluded).to(positions.device),
+                nearest,
+            )
 
+        size = min(SEARCHED_QUERIES, index.n_queries_at_once(k))
+        return Candidates.concatenate(self._map_in_threads(find, size) or [find(slice(0, 0))])
 
-def _mean_of(networks: list[NetworkRows], function: Callable[[NetworkRows], Tensor]) -> Tensor:
-    """The mean over the networks of a function of each one's rows, (q, c)."""
-    return torch.stack(list(map(function, networks))).mean(dim=0)
-
-
-def rows_of(head: NONAHead) -> type[NetworkRows]:
-    """The rows behind predictions of numbers, or of classes."""
-    return NetworkClassRows if isinstance(head, ClassHead) else NetworkRows
+    def _fades(self, head: NONAHead) -> bool:
+        """Whether a head needs Euclidean distances, which its similarities do not hold."""
+        offset = self.neighbors.offset
+        fades = bool(head.n_adjusted) or (offset is not None and offset.fades)
+        return fades and head.similarity not in ("l2", "log_l2")

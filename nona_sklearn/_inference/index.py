@@ -1,8 +1,8 @@
-"""Indexes of a bank: they find the rows that can be among a query's nearest.
+"""Indexes of a bank: they find the rows that are nearest to a query.
 
-An index holds the compared columns of one network's embeddings. The exact indexes find the k
-nearest by the similarity in float64, and of equally near rows those with the smallest numbers.
-The only file that imports faiss.
+An index holds the compared columns of one network's embeddings. Exact indexes find the k nearest
+by the similarity in float64, and of equally near rows those of the smallest positions. No other
+file imports faiss.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 import torch
 from sklearn.base import clone
-from sklearn.neighbors import BallTree, KDTree
+from sklearn.neighbors import KDTree
 from torch import Tensor
 from torch.nn import functional as F
 
 from .._utils.chunks import spans
 from .._utils.extras import import_extra
-from .._utils.threads import cached_property
+from ..attention.functional import Excluded, count_excluded
 from ..ranking import largest, nearest_first
 from ..similarity import SIMILARITIES
 
@@ -32,16 +32,14 @@ KNOWN = "l2", "log_l2", "l1", "dot", "cosine"
 ALGORITHMS = {
     "auto": KNOWN,
     "brute": KNOWN,
-    "kd_tree": ("l2", "log_l2", "l1", "cosine"),
-    "ball_tree": ("l2", "log_l2", "l1", "cosine"),
+    "kd_tree": ("l2", "log_l2", "l1"),
     "hnsw": ("l2", "log_l2", "cosine"),
 }
 #: scikit-learn's names of the distances that order rows as these similarities do.
 METRICS = {"l2": "euclidean", "l1": "manhattan", "cosine": "cosine"}
 MOST_DIMENSIONS_OF_TREE = 5  # for 'auto': with more, comparing all rows is as fast
-TREES = {"kd_tree": KDTree, "ball_tree": BallTree}
 MARGIN = 3  # candidates beyond the k-th: they show whether another row could be as near
-BLOCK_PAIRS = 2**22  # pairs of queries and rows at a time
+COMPARED_PAIRS = 2**22  # queries times rows that are compared at a time
 CANDIDATE_NUMBERS = 2**22  # numbers of gathered candidates at a time
 N_LINKS = 32  # of each row in a graph: faiss's usual choice
 LEAST_IN_SIGHT = 64  # rows that the search of a graph keeps in sight
@@ -53,23 +51,13 @@ def make_index(
     embeddings: np.ndarray | Tensor,
     graph: np.ndarray | None = None,
 ) -> Index:
-    """Build an index of some rows' compared columns.
+    """Build an index of rows (n, d) by an algorithm's name or a KNeighborsTransformer.
 
-    Parameters
-    ----------
-    algorithm : str or transformer
-        A name in :data:`ALGORITHMS`, or an object that follows the convention of
-        :class:`sklearn.neighbors.KNeighborsTransformer`.
-    similarity : str
-        Name of the similarity by which rows are near.
-    embeddings : float32 ndarray or Tensor of shape (n, d)
-        The rows.
-    graph : uint8 ndarray, optional
-        With 'hnsw', :meth:`GraphIndex.serialized` of an earlier index of these rows.
+    `graph` is :meth:`GraphIndex.serialized` of an earlier index of these rows.
     """
     rows = torch.as_tensor(embeddings)
     if len(rows) == 0:
-        return TiledIndex(similarity, rows)
+        return BruteIndex(similarity, rows)
     if not isinstance(algorithm, str):
         return TransformerIndex(algorithm, similarity, rows)
     check_algorithm(algorithm, similarity)
@@ -80,9 +68,7 @@ def make_index(
         algorithm = "kd_tree" if few else "brute"
     if algorithm == "hnsw":
         return GraphIndex(similarity, rows, graph)
-    if algorithm in TREES:
-        return TreeIndex(algorithm, similarity, rows)
-    return TiledIndex(similarity, rows)
+    return TreeIndex(similarity, rows) if algorithm == "kd_tree" else BruteIndex(similarity, rows)
 
 
 def check_algorithm(algorithm: Any, similarity: str) -> None:
@@ -122,7 +108,7 @@ def check_algorithm(algorithm: Any, similarity: str) -> None:
 def exact_keys(similarity: str, query: Tensor, rows: Tensor) -> Tensor:
     """Keys (q, m) in float64 that sort rows (q, m, d) from the nearest, for queries (q, d).
 
-    They are computed from the differences, and do not depend on other queries.
+    They are computed from differences, and do not depend on other queries.
     """
     query, rows = query.double()[:, None], rows.double()
     if similarity in ("l2", "log_l2"):
@@ -140,14 +126,14 @@ def of_exact_keys(similarity: str, keys: Tensor, like: Tensor) -> Tensor:
     """Similarities by their exact keys, in the dtype of the queries, `like` (q, d)."""
     limits = torch.finfo(like.dtype)
     if similarity == "l2":
-        found = -keys.sqrt()
+        values = -keys.sqrt()
     elif similarity == "log_l2":  # equal rows are as similar as the queries' dtype allows
-        found = -keys.sqrt().clamp_min(limits.tiny).log()
+        values = -keys.sqrt().clamp_min(limits.tiny).log()
     elif similarity == "dot":
-        found = -keys / like.shape[1]
+        values = -keys / like.shape[1]
     else:
-        found = -keys
-    return found.clamp(-limits.max, limits.max).to(like.dtype)
+        values = -keys
+    return values.clamp(-limits.max, limits.max).to(like.dtype)
 
 
 def _unit(z: Tensor) -> Tensor:
@@ -157,27 +143,11 @@ def _unit(z: Tensor) -> Tensor:
     return z / torch.where(length > 0, length, 1.0)
 
 
-def _on_sphere(z: Tensor, side: int) -> Tensor:
-    """Rows (n, d) as points (n, d + 2) whose Euclidean distances sort as cosines do, in float64.
-
-    The cosine with a row of zeros is 0. Such a row becomes a unit vector that is orthogonal to
-    all others: of the queries (side 0) along one further axis, of the neighbours along another.
-    """
-    z = _unit(z)
-    further = z.new_zeros(len(z), 2)
-    further[:, side] = (z == 0).all(dim=1).double()
-    return torch.cat([z, further], dim=1)
-
-
 # -- indexes -----------------------------------------------------------------------------------
 
 
 class Index(ABC):
-    """Finds candidates among rows (n, d) of one network's compared columns.
-
-    A query's own row, or its group, is excluded by the caller, who requests as many further
-    candidates as there are rows to exclude.
-    """
+    """Finds the nearest among rows (n, d) of one network's compared columns."""
 
     def __init__(self, similarity: str, rows: Tensor):
         self.similarity, self.rows = similarity, rows
@@ -185,149 +155,104 @@ class Index(ABC):
     def __len__(self) -> int:
         return len(self.rows)
 
+    def n_queries_at_once(self, k: int) -> int:
+        """How many queries fit into memory at a time, for k rows of each."""
+        return max(1, CANDIDATE_NUMBERS // ((k + MARGIN) * max(1, self.rows.shape[1])))
+
     def query(
-        self, query: np.ndarray | Tensor, k: int, excluded: Tensor | None = None
+        self, query: np.ndarray | Tensor, k: int, excluded: Excluded = None
     ) -> tuple[Tensor, Tensor]:
-        """Find the nearest rows of some queries.
+        """Find the nearest admitted rows of some queries (q, d).
 
-        Parameters
-        ----------
-        query : float32 ndarray or Tensor of shape (q, d)
-            Compared columns of the queries.
-        k : int
-            Number of rows; all, if there are fewer.
-        excluded : bool Tensor of shape (q, n), optional
-            Rows that are left out, by an index that compares all rows. They come last, with a
-            similarity of -inf.
-
-        Returns
-        -------
-        similarity : Tensor of shape (q, min(k, n))
-            Similarities of the rows, in the dtype of the queries, largest first.
-        rows : int64 Tensor of shape (q, min(k, n))
-            Their positions; of equally near ones the smallest comes first.
+        Returns similarities (q, k) in the dtype of the queries, largest first, and positions
+        (q, k); all rows, if there are fewer than k. Of equally near rows the smallest position
+        comes first. The similarity of an excluded row is -inf.
         """
+        query, k, n = torch.as_tensor(query), min(int(k), len(self)), len(self)
+        if excluded is None or not len(query):
+            return self._nearest(query, k)
+        # As many more rows are searched as are excluded for any query.
+        assert not isinstance(excluded, Tensor)
+        most = int(count_excluded(excluded, len(query)).max())
+        similarity, rows = self._nearest(query, min(k + most, n))
+        first = n * torch.arange(len(query), device=query.device)
+        left_out = torch.isin(first[:, None] + rows, first[excluded[0]] + excluded[1])
+        similarity = similarity.masked_fill(left_out, -math.inf)
+        similarity, order = similarity.sort(dim=1, descending=True, stable=True)
+        return similarity[:, :k], rows.gather(1, order)[:, :k]
+
+    @abstractmethod
+    def _nearest(self, query: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        """:meth:`query` without excluded rows, for k of n rows."""
+
+    def _in_order(self, query: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Exact keys of rows (q, m), the nearest first, and the rows in this order."""
+        rows = rows.sort(dim=1).values
+        keys, order = exact_keys(self.similarity, query, self.rows[rows]).sort(dim=1, stable=True)
+        return keys, rows.gather(1, order)
+
+    def _similarities(self, query: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Similarities of rows (q, m), the nearest first, and the rows in this order."""
+        keys, rows = self._in_order(query, rows)
+        return of_exact_keys(self.similarity, keys, query), rows
+
+
+class BruteIndex(Index):
+    """Compares each query with all rows, by one matrix product in float32.
+
+    Rounded keys, the largest of the nearest rows, choose k + MARGIN candidates, which exact keys
+    put in order. A row that is no candidate has at most the smallest key of a candidate. If the
+    k-th nearest candidate could have so small a key by rounding, the row may be as near: then all
+    rows with keys that large are compared exactly.
+    """
+
+    def __init__(self, similarity: str, rows: Tensor):
+        super().__init__(similarity, rows)
+        self._keys: Any = None  # made for the first query
+
+    def n_queries_at_once(self, k: int) -> int:
+        fitting = max(16, COMPARED_PAIRS // max(1, len(self)))
+        return min(super().n_queries_at_once(k), fitting)
+
+    def query(
+        self, query: np.ndarray | Tensor, k: int, excluded: Excluded = None
+    ) -> tuple[Tensor, Tensor]:
         query, k = torch.as_tensor(query), min(int(k), len(self))
         if k == 0 or len(query) == 0:
             none = query.new_zeros(len(query), k)
             return none, none.long()
-        found = [
-            self._nearest(query[block], k, None if excluded is None else excluded[block])
-            for block in spans(len(query), self._block(k))
-        ]
-        if len(found) == 1:
-            return found[0]
-        similarity, rows = map(torch.cat, zip(*found, strict=True))
-        return similarity, rows
-
-    def _block(self, k: int) -> int:
-        """Number of queries at a time."""
-        return max(1, CANDIDATE_NUMBERS // ((k + MARGIN) * max(1, self.rows.shape[1])))
-
-    @abstractmethod
-    def _nearest(self, query: Tensor, k: int, excluded: Tensor | None) -> tuple[Tensor, Tensor]:
-        """:meth:`query` of a block of queries, for at least k rows."""
-
-    def _in_order(self, query: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Similarities of rows (q, m), the nearest first, and the rows in this order."""
-        keys, rows = self._sort(query, rows)
-        return of_exact_keys(self.similarity, keys, query), rows
-
-    def _sort(
-        self, query: Tensor, rows: Tensor, excluded: Tensor | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """Exact keys of rows (q, m), the nearest first, and the rows in this order.
-
-        The key of an excluded row is infinite.
-        """
-        rows = rows.sort(dim=1).values
-        keys = exact_keys(self.similarity, query, self.rows[rows])
+        if self._keys is None:
+            self._keys = KEYS[self.similarity](self.rows)
+        rounded = self._keys(query)
         if excluded is not None:
-            keys = keys.masked_fill(excluded.gather(1, rows), math.inf)
-        keys, order = keys.sort(dim=1, stable=True)
-        return keys, rows.gather(1, order)
-
-
-class ExactIndex(Index):
-    """An index that finds candidates by inexact keys, the largest of the nearest rows.
-
-    A row outside the candidates has at most the smallest key of a candidate. Where such a key
-    leaves doubt that this row is farther than the k-th nearest candidate, all rows with keys
-    that large are compared exactly.
-    """
-
-    def _nearest(self, query: Tensor, k: int, excluded: Tensor | None) -> tuple[Tensor, Tensor]:
-        prepared = self._prepare(query, excluded)
+            rounded[excluded] = -math.inf
         m = min(k + MARGIN, len(self))
-        candidates, least = self._candidates(prepared, m)
-        keys, rows = self._sort(query, candidates, excluded)
-        keys, rows = keys[:, :k], rows[:, :k]
+        largest_keys, candidates = largest(rounded, m)
+        candidates = candidates.sort(dim=1).values
+        keys = exact_keys(self.similarity, query, self.rows[candidates])
+        if excluded is not None:
+            keys.masked_fill_(rounded.gather(1, candidates) == -math.inf, math.inf)
+        keys, order = keys.sort(dim=1, stable=True)
+        keys, positions = keys[:, :k].clone(), candidates.gather(1, order)[:, :k]
         if m < len(self):
-            needed = self._least_key(query, keys[:, -1])
-            doubtful = ~(least < needed) & (keys[:, -1] < math.inf)  # of NaN, too
+            needed = self._keys.least(query, keys[:, -1]).float()
+            doubtful = ~(largest_keys[:, -1] < needed) & (keys[:, -1] < math.inf)  # of NaN, too
             for i in doubtful.nonzero()[:, 0].tolist():
-                near = self._reaching(prepared, i, needed[i])
-                of_query = self._sort(query[i : i + 1], near)
-                keys[i], rows[i] = of_query[0][0, :k], of_query[1][0, :k]
+                near = (~(rounded[i] < needed[i])).nonzero().T
+                keys_of_near, near = self._in_order(query[i : i + 1], near)
+                keys[i], positions[i] = keys_of_near[0, :k], near[0, :k]
         similarity = of_exact_keys(self.similarity, keys, query)
-        return similarity.masked_fill(keys == math.inf, -math.inf), rows
+        return similarity.masked_fill(keys == math.inf, -math.inf), positions
 
-    @abstractmethod
-    def _prepare(self, query: Tensor, excluded: Tensor | None) -> Any:
-        """What the inexact keys of a block of queries are computed from."""
-
-    @abstractmethod
-    def _candidates(self, prepared: Any, m: int) -> tuple[Tensor, Tensor]:
-        """Rows (q, m) with the largest inexact keys, and the smallest of these keys, (q,)."""
-
-    @abstractmethod
-    def _least_key(self, query: Tensor, exact: Tensor) -> Tensor:
-        """The least inexact key, (q,), of any row whose exact key is at most `exact` (q,)."""
-
-    @abstractmethod
-    def _reaching(self, prepared: Any, i: int, least: Tensor) -> Tensor:
-        """Rows (1, m) whose inexact key for the i-th query is at least `least`."""
+    def _nearest(self, query: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        return self.query(query, k)
 
 
-class TiledIndex(ExactIndex):
-    """Compares each query with all rows, by one matrix product in float32.
+class SquareKeys:
+    """``q @ z - z @ z / 2``: half of ``q @ q`` minus the squared distance.
 
-    The key of a row z for a query q is ``q @ z``, for distances ``q @ z - z @ z / 2`` in
-    coordinates around the rows' mean, over a power of two that keeps it in float32's range. For
-    l1 it is the negative distance.
+    Coordinates are around the rows' mean, over a power of two that keeps them in float32's range.
     """
-
-    @cached_property
-    def keys_of(self) -> Any:
-        """What computes the keys of a block of queries."""
-        return _KEYS[self.similarity](self.rows)
-
-    def _block(self, k: int) -> int:
-        fitting = BLOCK_PAIRS // max(1, len(self))
-        return min(super()._block(k), max(16, fitting))
-
-    def _prepare(self, query: Tensor, excluded: Tensor | None) -> Tensor:
-        keys = self.keys_of(query)
-        return keys if excluded is None else keys.masked_fill_(excluded, -math.inf)
-
-    def _candidates(self, prepared: Tensor, m: int) -> tuple[Tensor, Tensor]:
-        keys, rows = largest(prepared, m)
-        return rows, keys[:, -1]
-
-    def _least_key(self, query: Tensor, exact: Tensor) -> Tensor:
-        return self.keys_of.least(query, exact).float()
-
-    def _reaching(self, prepared: Tensor, i: int, least: Tensor) -> Tensor:
-        return (~(prepared[i] < least)).nonzero().T
-
-
-def _rounding() -> float:
-    """Relative rounding of a product in float32, in which torch may be told to round more."""
-    return 2.0**-24 if torch.get_float32_matmul_precision() == "highest" else 2.0**-8
-
-
-class _SquareKeys:
-    """``q @ z - z @ z / 2``: half of ``q @ q`` minus the squared distance."""
 
     def __init__(self, rows: Tensor):
         n, d = rows.shape
@@ -347,6 +272,7 @@ class _SquareKeys:
         return F.pad(self._around_center(query), (0, 1), value=1.0) @ self.side
 
     def least(self, query: Tensor, exact: Tensor) -> Tensor:
+        """The least rounded key, (q,), of any row whose exact key is at most `exact` (q,)."""
         square = ((query - self.center) / self.scale).square().sum(dim=1)
         exact = exact / self.scale.square()
         # A row as near has at most this length, plus the query's:
@@ -354,7 +280,7 @@ class _SquareKeys:
         return (square - exact) / 2 - _slack(query.shape[1], length.square())
 
 
-class _ProductKeys:
+class ProductKeys:
     """``q @ z``, of unit vectors for the cosine."""
 
     def __init__(self, rows: Tensor, unit: bool = False):
@@ -364,13 +290,15 @@ class _ProductKeys:
         self.length = torch.linalg.vector_norm(self.side.double(), dim=1).max()
 
     def _scaled(self, z: Tensor, scale: Tensor) -> Tensor:
-        return (_unit(z) if self.unit else z.double() / scale).float()
+        return (_unit(z) if self.unit else z / scale).float()
 
     def __call__(self, query: Tensor) -> Tensor:
-        scale = _power_of_two(query.abs().amax(dim=1, keepdim=True))
-        return self._scaled(query, scale) @ self.side.T
+        return self._scaled(query, _power_of_two(query.abs().amax(dim=1, keepdim=True))) @ (
+            self.side.T
+        )
 
     def least(self, query: Tensor, exact: Tensor) -> Tensor:
+        """The least rounded key, (q,), of any row whose exact key is at most `exact` (q,)."""
         scale = _power_of_two(query.abs().amax(dim=1, keepdim=True))
         length = torch.linalg.vector_norm(self._scaled(query, scale).double(), dim=1)
         if not self.unit:
@@ -378,7 +306,7 @@ class _ProductKeys:
         return -exact - _slack(query.shape[1], length * self.length)
 
 
-class _ManhattanKeys:
+class ManhattanKeys:
     """The negative distance, a sum of differences."""
 
     def __init__(self, rows: Tensor):
@@ -388,7 +316,17 @@ class _ManhattanKeys:
         return -torch.cdist(query, self.rows, p=1.0)
 
     def least(self, query: Tensor, exact: Tensor) -> Tensor:
+        """The least rounded key, (q,), of any row whose exact key is at most `exact` (q,)."""
         return -exact - _slack(query.shape[1], exact)
+
+
+KEYS: dict[str, Any] = {
+    "l2": SquareKeys,
+    "log_l2": SquareKeys,
+    "l1": ManhattanKeys,
+    "dot": ProductKeys,
+    "cosine": lambda rows: ProductKeys(rows, unit=True),
+}
 
 
 def _power_of_two(largest_number: Tensor) -> Tensor:
@@ -397,65 +335,59 @@ def _power_of_two(largest_number: Tensor) -> Tensor:
 
 
 def _slack(d: int, magnitude: Tensor) -> Tensor:
-    """A bound of the rounding of a sum of d products of a magnitude in float32."""
-    return (d + 4) * (_rounding() * magnitude + torch.finfo(torch.float32).tiny)
+    """A bound of the rounding of a sum of d products of a magnitude in float32.
 
-
-_KEYS: dict[str, Any] = {
-    "l2": _SquareKeys,
-    "log_l2": _SquareKeys,
-    "l1": _ManhattanKeys,
-    "dot": _ProductKeys,
-    "cosine": lambda rows: _ProductKeys(rows, unit=True),
-}
+    torch may be told to round products more.
+    """
+    rounding = 2.0**-24 if torch.get_float32_matmul_precision() == "highest" else 2.0**-8
+    return (d + 4) * (rounding * magnitude + torch.finfo(torch.float32).tiny)
 
 
 class FunctionIndex(Index):
     """Compares each query with all rows, by a similarity of one's own that is registered."""
 
-    def _block(self, k: int) -> int:
-        return max(1, BLOCK_PAIRS // max(1, len(self)))
+    def n_queries_at_once(self, k: int) -> int:
+        return max(1, COMPARED_PAIRS // max(1, len(self)))
 
-    def _nearest(self, query: Tensor, k: int, excluded: Tensor | None) -> tuple[Tensor, Tensor]:
-        similarity = SIMILARITIES[self.similarity](query, self.rows)
+    def query(
+        self, query: np.ndarray | Tensor, k: int, excluded: Excluded = None
+    ) -> tuple[Tensor, Tensor]:
+        similarity = SIMILARITIES[self.similarity](torch.as_tensor(query), self.rows)
         if excluded is not None:
-            similarity = similarity.masked_fill(excluded, -math.inf)
+            similarity = similarity.clone()
+            similarity[excluded] = -math.inf
         rows = nearest_first(similarity, None, k)[:, :k]
         return similarity.gather(1, rows), rows
 
+    def _nearest(self, query: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        return self.query(query, k)
 
-class TreeIndex(ExactIndex):
-    """A tree of scikit-learn: fast where rows have few dimensions. Its keys are -distance."""
 
-    def __init__(self, algorithm: str, similarity: str, rows: Tensor):
+class TreeIndex(Index):
+    """A KD tree of scikit-learn: fast where rows have few dimensions."""
+
+    def __init__(self, similarity: str, rows: Tensor):
         super().__init__(similarity, rows)
         metric = "manhattan" if similarity == "l1" else "euclidean"
-        self.tree = TREES[algorithm](self._points(rows, 1), metric=metric)
+        self.tree = KDTree(rows.cpu().double().numpy(), metric=metric)
 
-    def _points(self, z: Tensor, side: int) -> np.ndarray:
-        z = z.cpu()
-        return (_on_sphere(z, side) if self.similarity == "cosine" else z.double()).numpy()
-
-    def _prepare(self, query: Tensor, excluded: Tensor | None) -> np.ndarray:
-        return self._points(query, 0)
-
-    def _candidates(self, prepared: np.ndarray, m: int) -> tuple[Tensor, Tensor]:
-        distance, rows = self.tree.query(prepared, m)
-        rows, distance = torch.from_numpy(rows), torch.from_numpy(distance)
-        return rows.to(self.rows.device), -distance[:, -1].to(self.rows.device)
-
-    def _least_key(self, query: Tensor, exact: Tensor) -> Tensor:
-        slack = 4 * (query.shape[1] + 4) * torch.finfo(torch.float64).eps
-        if self.similarity == "l1":
-            return -exact * (1 + slack)
-        squares = exact * (1 + slack)
-        if self.similarity == "cosine":  # 2 - 2 cos, from the negative cosine
-            squares = (2 + 2 * exact).clamp_min(0) + slack
-        return -squares.sqrt()
-
-    def _reaching(self, prepared: np.ndarray, i: int, least: Tensor) -> Tensor:
-        [rows] = self.tree.query_radius(prepared[i : i + 1], -float(least))
-        return torch.from_numpy(rows)[None].to(self.rows.device)
+    def _nearest(self, query: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        if k == 0 or not len(query):
+            return query.new_zeros(len(query), k), query.new_zeros(len(query), k).long()
+        points, m = query.cpu().double().numpy(), min(k + MARGIN, len(self))
+        distance, rows = self.tree.query(points, m)
+        keys, positions = self._in_order(query, torch.from_numpy(rows).to(query.device))
+        keys, positions = keys[:, :k].clone(), positions[:, :k].clone()
+        # The tree's distances are rounded: rows as far as the k-th may be beyond the candidates.
+        slack = 1 + 4 * (query.shape[1] + 4) * torch.finfo(torch.float64).eps
+        reach = (keys[:, -1] if self.similarity == "l1" else keys[:, -1].sqrt()) * slack
+        if m < len(self):
+            for i in np.flatnonzero(distance[:, -1] <= reach.cpu().numpy()):
+                [near] = self.tree.query_radius(points[i : i + 1], float(reach[i]))
+                near = torch.from_numpy(near)[None].to(query.device)
+                keys_of_near, near = self._in_order(query[i : i + 1], near)
+                keys[i], positions[i] = keys_of_near[0, :k], near[0, :k]
+        return of_exact_keys(self.similarity, keys, query), positions
 
 
 class GraphIndex(Index):
@@ -479,14 +411,23 @@ class GraphIndex(Index):
                 )
 
     def _points(self, z: Tensor, side: int) -> np.ndarray:
-        points = _on_sphere(z.cpu(), side) if self.similarity == "cosine" else z.cpu()
-        return np.ascontiguousarray(points.float().numpy())
+        """Rows (n, d) as points whose Euclidean distances sort as similarities do.
+
+        The cosine with a row of zeros is 0. Such a row becomes a unit vector that is orthogonal
+        to all rows: a query (side 0) along one further axis, a neighbour along another.
+        """
+        if self.similarity == "cosine":
+            z = _unit(z)
+            axes = z.new_zeros(len(z), 2)
+            axes[:, side] = (z == 0).all(dim=1).double()
+            z = torch.cat([z, axes], dim=1)
+        return np.ascontiguousarray(z.cpu().float().numpy())
 
     def serialized(self) -> np.ndarray:
         """Give the graph as an array of bytes."""
         return import_faiss().serialize_index(self.graph)
 
-    def _nearest(self, query: Tensor, k: int, excluded: Tensor | None) -> tuple[Tensor, Tensor]:
+    def _nearest(self, query: Tensor, k: int) -> tuple[Tensor, Tensor]:
         """Among many duplicates a graph may lead to fewer than k rows: then search exactly."""
         points = self._points(query, 0)
         self.graph.hnsw.efSearch = max(2 * k, LEAST_IN_SIGHT)
@@ -495,7 +436,7 @@ class GraphIndex(Index):
         if short.any():
             every = import_faiss().downcast_index(self.graph.storage)
             rows[short] = every.search(points[short], k)[1]
-        return self._in_order(query, torch.from_numpy(rows).to(query.device))
+        return self._similarities(query, torch.from_numpy(rows).to(query.device))
 
 
 def most_found(algorithm: Any, n_rows: int) -> int:
@@ -511,12 +452,12 @@ def most_found(algorithm: Any, n_rows: int) -> int:
     return min(int(stated) + _finds_one_more(algorithm), n_rows)
 
 
-def refuse_too_few(algorithm: Any, found: int, needed: int) -> None:
+def refuse_too_few(algorithm: Any, n_found: int, n_needed: int) -> None:
     """Refuse an algorithm that finds fewer rows than are needed."""
-    if found < needed:
+    if n_found < n_needed:
         raise ValueError(
-            f"algorithm={algorithm!r} finds {found} neighbors of a query, {needed} are needed: "
-            "set its n_neighbors higher"
+            f"algorithm={algorithm!r} finds {n_found} neighbors of a query, {n_needed} are "
+            "needed: set its n_neighbors higher"
         )
 
 
@@ -542,17 +483,17 @@ class TransformerIndex(Index):
             self.transformer.set_params(n_neighbors=fitting)
         self.transformer.fit(rows.cpu().numpy())
 
-    def _block(self, k: int) -> int:
-        return max(1, BLOCK_PAIRS // max(1, k))
+    def n_queries_at_once(self, k: int) -> int:
+        return max(1, COMPARED_PAIRS // max(1, k))
 
-    def _nearest(self, query: Tensor, k: int, excluded: Tensor | None) -> tuple[Tensor, Tensor]:
+    def _nearest(self, query: Tensor, k: int) -> tuple[Tensor, Tensor]:
         graph = self.transformer.transform(query.cpu().numpy()).tocsr()
         counts = np.diff(graph.indptr)
         refuse_too_few(self.transformer, counts.min(initial=k), k)
         by_distance = np.lexsort((graph.data, np.repeat(np.arange(len(counts)), counts)))
         places = by_distance[graph.indptr[:-1, None] + np.arange(k)]
         rows = torch.from_numpy(graph.indices[places].astype(np.int64))
-        return self._in_order(query, rows.to(query.device))
+        return self._similarities(query, rows.to(query.device))
 
 
 def import_faiss() -> Any:

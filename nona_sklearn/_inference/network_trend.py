@@ -21,6 +21,7 @@ from ..attention import ClassHead, NONAHead
 from ..losses import log
 from .bank import NeighborBank
 from .evaluation import Evaluation
+from .influence import changes_without
 from .neighbors import Neighbors
 from .weighted_rows import WeightedRows
 
@@ -172,7 +173,7 @@ class NetworkTrend:
         def of_block(_: slice, rows: WeightedRows) -> list[sparse.csr_array]:
             every = np.arange(rows.n_rows)
             positions = every if rows.positions is None else rows.positions.cpu().numpy()
-            changes = (change.cpu().numpy() for change in rows.changes())
+            changes = (change.cpu().numpy() for change in changes_without(rows))
             return [sparse_rows(each, positions, each != 0, rows.n_rows) for each in changes]
 
         blocks = zip(*evaluation.map_weighted_rows(of_block), strict=True)

@@ -14,10 +14,10 @@ from .._data.embedded import Embedded
 from .._data.splits import Split
 from ..attention import AverageHead, ClassHead, NONAHead
 from ..attention.head import trust_radius_of
+from ..attention.prediction import Offset
 from ..losses import LogLoss, log
 from .bank import NeighborBank
 from .held_out import n_rows_for, predict_held_out, sample_weight_of
-from .neighbors import Offset
 
 N_NUMBERS = 1001  # from 0 to 1, of which one is chosen
 RADIUS_PAIRS = 2**22  # of rows and neighbours that are compared

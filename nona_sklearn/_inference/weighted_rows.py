@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import torch
 from scipy import sparse
@@ -13,9 +11,9 @@ from torch.nn import functional as F
 from .._utils.arrays import sparse_rows
 from .._utils.threads import cached_property
 from ..attention import ClassHead
+from ..attention.functional import Excluded
+from ..attention.prediction import Rows
 from ..ranking import nearest_first
-from .left_out import TrendShifts
-from .network_rows import NetworkRows
 
 
 class WeightedRows:
@@ -25,9 +23,9 @@ class WeightedRows:
     ascending, and then some without a row and without weight.
     """
 
-    def __init__(self, networks: list[NetworkRows]):
-        self.networks = networks
-        self.n_rows = len(networks[0].neighbors)
+    def __init__(self, networks: list[Rows], excluded: Excluded = None):
+        self.networks, self.excluded = networks, excluded
+        self.n_rows = len(networks[0].targets)
 
     def __len__(self) -> int:
         return len(self.networks[0].query)
@@ -53,7 +51,7 @@ class WeightedRows:
         """The columns' rows, (q, m), of one that has none the length of the bank; None: all."""
         return None if self._joined is None else self._joined[0]
 
-    def _align(self, each: list[Tensor]) -> Tensor:
+    def align(self, each: list[Tensor]) -> Tensor:
         """What the networks have for their own columns, as (K, q, m) for the joined ones."""
         if self._joined is None:
             return torch.stack(each)
@@ -66,6 +64,18 @@ class WeightedRows:
             ]
         )
 
+    def mean(self) -> Tensor:
+        """The mean of the networks' predictions, (q, c)."""
+        return torch.stack([rows.mean() for rows in self.networks]).mean(dim=0)
+
+    def plain_mean(self) -> Tensor:
+        """The mean of the networks' weighted means of targets, not adjusted, (q, c)."""
+        return torch.stack([rows.plain_mean() for rows in self.networks]).mean(dim=0)
+
+    def step_sum(self) -> Tensor:
+        """The mean of the networks' sums of steps, (q,)."""
+        return torch.stack([rows.step_sum() for rows in self.networks]).mean(dim=0)
+
     def weights(self, power: float = 1.0) -> Tensor:
         """The mean of the networks' weights, each taken to a power, (q, m)."""
         if len(self.networks) == 1 and self._joined is None:
@@ -73,7 +83,7 @@ class WeightedRows:
         return self._of_networks(power).mean(dim=0)
 
     def _of_networks(self, power: float = 1.0) -> Tensor:
-        return self._align([rows.shares(power) for rows in self.networks])
+        return self.align([rows.shares(power) for rows in self.networks])
 
     @cached_property
     def values(self) -> Tensor:
@@ -87,7 +97,7 @@ class WeightedRows:
 
     def _with_residuals(self, values: Tensor, rows: slice | Tensor, weights: Tensor) -> Tensor:
         """Adjusted values of rows, with residuals in full, less what that adds to the mean."""
-        if self.networks[0].neighbors.offset is None:
+        if self.networks[0].offset is None:
             return values
         return values + self._residuals_not_kept(rows, weights) - self._mean_not_kept
 
@@ -119,9 +129,9 @@ class WeightedRows:
 
         Where all weights are 0, it is a plain average.
         """
-        values = self.networks[0].neighbors.columns[rows]
+        values = self.networks[0].targets[rows]
         values = values if values.ndim == 3 else values[None]
-        if not self.networks[0].moves_values:
+        if not self.networks[0].moves_targets:
             return values
         moves = (network.adjusted(rows) - values for network in self.networks)
         # In this form, rounded shares leave values as they are where nothing moves them.
@@ -178,9 +188,8 @@ class WeightedRows:
     def _with_further_rows(self, positions: Tensor, found: Tensor, k: int) -> Tensor:
         """Rows (q, k): those found of some, then others, excluded ones last."""
         last = positions.new_zeros(len(positions), self.n_rows + 1)  # the last column is no row
-        excluded = self.networks[0].excluded_pairs
-        if excluded is not None:
-            last[:, :-1][excluded] = 1
+        if self.excluded is not None:
+            last[:, :-1][self.excluded] = 1
         last.scatter_(1, positions, torch.where(found, 2, 0).maximum(last.gather(1, positions)))
         last[:, -1] = 3
         others = last.argsort(dim=1, stable=True)
@@ -194,19 +203,6 @@ class WeightedRows:
         weights = self.weights().cpu().numpy()
         rows = np.arange(self.n_rows) if self.positions is None else self.positions.cpu().numpy()
         return sparse_rows(weights, rows, weights > tolerance, self.n_rows)
-
-    def changes_with(self, shifts: TrendShifts) -> Iterator[Tensor]:
-        """Yield the change of each output's prediction without each row of the bank, (q, n).
-
-        The trend changes by shifts.
-        """
-        changes = torch.stack([rows.changes_with(shifts) for rows in self.networks])
-        yield from changes.mean(dim=0).unbind(dim=2)
-
-    def changes(self) -> Iterator[Tensor]:
-        """Yield the same without the row of a column, (q, m), by the same trend."""
-        for of_networks in zip(*(rows.changes() for rows in self.networks), strict=True):
-            yield self._align(list(of_networks)).mean(dim=0)
 
     def by_row(self, values: Tensor) -> Tensor:
         """Something for each column, (q, m, c), for each of the bank's rows, (q, n, c)."""

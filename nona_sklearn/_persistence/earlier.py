@@ -27,7 +27,7 @@ class ApproximateNeighborsRegressor(BaseEstimator):
             return regressor.set_params(algorithm="hnsw", n_neighbors=int(self.n_candidates))
         neighbors = regressor.bank_.neighbors
         vars(neighbors)["algorithm"] = "hnsw"
-        neighbors.cache["graphs"] = getattr(self, "_index", None)
+        neighbors.cache.graphs = getattr(self, "_index", None)
         z = neighbors.embeddings[:0]
         parts = regressor.network_.head.split_by_head(z, z)
         for head, _, _ in parts:

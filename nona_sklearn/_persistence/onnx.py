@@ -25,10 +25,8 @@ from .._data.names import free_name
 from .._data.scaler import BOUND, SmoothClipScaler
 from .._inference.bank import NeighborBank
 from .._inference.distribution import Calibration, Distribution
-from .._inference.evaluation import Evaluation, rows_of
-from .._inference.nearest import Candidates
+from .._inference.evaluation import Evaluation
 from .._inference.neighbors import Neighbors
-from .._inference.network_rows import NetworkRows
 from .._inference.network_trend import NetworkTrend
 from .._inference.weighted_rows import WeightedRows
 from .._network.network import NeighborNetwork
@@ -36,6 +34,8 @@ from .._utils.extras import import_extra
 from .._utils.files import as_path, destination, put_in_place
 from .._utils.validation import check_flag, check_levels, check_n_neighbors
 from ..attention import ClassHead, NONAHead
+from ..attention.functional import attenuation
+from ..attention.prediction import Candidates, Rows
 from ..losses import log
 from ..similarity import l2
 from ..softstep import STEPS, SoftStep
@@ -213,7 +213,7 @@ class RowsGraph(nn.Module):
             trend = copy.deepcopy(trend.function).cpu()
         self.trend = None if offset is None else trend
 
-    def forward(self, features: Tensor, added: Tensor | None = None) -> list[NetworkRows]:
+    def forward(self, features: Tensor, added: Tensor | None = None) -> list[Rows]:
         features = features.float()  # rounded as the bank's are
         query = self.embedding(features.double()).float().double()
         offset = None if self.trend is None else self.trend(features)
@@ -227,16 +227,27 @@ class RowsGraph(nn.Module):
         embeddings: Tensor,
         offset: Tensor | None,
         added: Tensor | None,
-    ) -> NetworkRows:
+    ) -> Rows:
         """All rows of the bank, without the shortcuts that depend on numbers."""
         compared = head.metric_part(query), head.metric_part(embeddings)
         nearest = l2(*compared).amax(dim=1, keepdim=True)
         candidates = Candidates(head.compare(*compared), nearest=nearest)
-        neighbors = replace(self.neighbors(), embeddings=embeddings)
-        rows = rows_of(head)(head, query, neighbors, candidates, offset=offset, added=added)
+        neighbors = self.neighbors()
+        rows = head.rows_class(
+            head,
+            query,
+            embeddings,
+            neighbors.columns,
+            candidates,
+            neighbors.log_prior,
+            neighbors.adjustment_scale,
+            neighbors.offset,
+            query_trend=offset,
+            added=added,
+        )
         vars(rows)["any_excluded"] = False
         if head.n_adjusted:
-            vars(rows)["attenuation"] = head.attenuation(rows.distance)
+            vars(rows)["attenuation"] = attenuation(rows.distance, head.trust_radius)
         return rows
 
     def neighbors(self) -> Neighbors:
@@ -261,7 +272,7 @@ class ValuesGraph(nn.Module):
         return log(means) if isinstance(networks[0].head, ClassHead) else means
 
 
-def _mean_of(networks: list[NetworkRows]) -> Tensor:
+def _mean_of(networks: list[Rows]) -> Tensor:
     return torch.stack([network.mean() for network in networks]).mean(dim=0)
 
 

@@ -54,7 +54,7 @@ class Entry:
         if not isinstance(bank, NeighborBank) or held.keys() - {"graphs"} != {"bank"}:
             raise ValueError(f"{self.path} is damaged: it holds no shard")
         if (graphs := held.get("graphs")) is not None:  # of version 0.2.0
-            bank.neighbors.cache["graphs"] = graphs
+            bank.neighbors.cache.graphs = graphs
         ends = [*bank.ids[:1].tolist(), *bank.ids[-1:].tolist()]
         if len(bank) != self.n_rows or ends != [self.first, self.last]:
             raise ValueError(f"{self.path} is damaged: it holds other rows than are listed")

@@ -19,10 +19,10 @@ from torch import Tensor
 from .._inference.bank import NeighborBank
 from .._inference.evaluation import Evaluation
 from .._inference.left_out import LeftOutQueries
-from .._inference.nearest import Candidates, merge
 from .._inference.neighbors import Exclusion, Neighbors
 from .._trend.trend import Trend
 from ..attention import AverageHead, NONAHead
+from ..attention.prediction import Candidates, compare_all
 from .shard_folder import Entry
 
 
@@ -89,7 +89,8 @@ class ShardQuery:
             reduce(Neighbors.join, [part.neighbors for part in parts]),
             torch.cat([part.ids for part in parts]),
             tuple(
-                merge(each, starts) for each in zip(*(p.candidates for p in parts), strict=True)
+                Candidates.merge(each, starts)
+                for each in zip(*(p.candidates for p in parts), strict=True)
             ),
         )
 
@@ -133,7 +134,10 @@ def part_of(query: ShardQuery, bank: NeighborBank, n_rows: int, n_neighbors: int
     bounds = evaluation.bounds(n_rows)
     if bounds is None:
         light = _without_compared_columns(query.head, neighbors)
-        return Part(light, ids, tuple(evaluation.compare_all()))
+        excluded = None if evaluation.exclusion is None else evaluation.exclusion.of()
+        parts = evaluation.split_by_head
+        compared = tuple(compare_all(head, q, z, excluded, by_l2=True) for head, q, z in parts)
+        return Part(light, ids, compared)
     found = evaluation.find_nearest([max(k, n_neighbors) + 1 for k in bounds])
     kept, positions = _renumber([each.positions for each in found], len(neighbors))
     candidates = [replace(each, positions=p) for each, p in zip(found, positions, strict=True)]

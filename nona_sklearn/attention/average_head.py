@@ -6,7 +6,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from .functional import Pairs
+from .functional import Excluded
 from .head import NONAHead
 
 
@@ -96,7 +96,7 @@ class AverageHead(nn.Module):
         query: Tensor,
         neighbors: Tensor,
         targets: Tensor,
-        excluded: Tensor | Pairs | None = None,
+        excluded: Excluded = None,
         log_prior: Tensor | None = None,
         adjustment_scale: Tensor | float | None = 1.0,
     ) -> Tensor:

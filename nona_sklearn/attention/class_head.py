@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from .._utils.validation import check_flag
-from .functional import Pairs
 from .head import TEMPERATURE_MULTIPLES, NONAHead, Refinement, multiples_of
+from .prediction import ClassRows
 
 START_SMOOTHING = 0.02  # of a probability
 TRAINING_SMOOTHING = 1e-3  # without a learned one: keeps the loss of an absent class finite
@@ -58,6 +58,7 @@ class ClassHead(NONAHead):
     tensor([[0.8808, 0.1192]])
     """
 
+    rows_class = ClassRows
     temperature_multiples = CLASS_TEMPERATURE_MULTIPLES
 
     def __init__(
@@ -109,10 +110,6 @@ class ClassHead(NONAHead):
         """Logarithms of probabilities less their mean over the classes of each output, (q, C)."""
         return logarithms - self.totals(logarithms) / self.totals(torch.ones_like(logarithms))
 
-    def share_of_prior(self, adjustment_scale: Tensor | float | None) -> Tensor | float:
-        """:attr:`smoothing`; 0 for labels that the frequencies are not of."""
-        return 0.0 if adjustment_scale is None else self.smoothing
-
     def smoothed(self, masses: Tensor, smoothing: Tensor | float) -> Tensor:
         """Mix the classes' weights, (q, C), with a share of their frequencies."""
         # In this form, they sum to 1 to the last digits for any rounding of the share.
@@ -131,43 +128,3 @@ class ClassHead(NONAHead):
     def unknown(self, means: Tensor) -> Tensor:
         """Probabilities, (C,): all classes of an output are equally probable."""
         return torch.cat([means.new_full((n,), 1 / n) for n in self.sizes])
-
-    def forward(
-        self,
-        query: Tensor,
-        neighbors: Tensor,
-        targets: Tensor,
-        excluded: Tensor | Pairs | None = None,
-        log_prior: Tensor | None = None,
-        adjustment_scale: Tensor | float | None = 1.0,
-    ) -> Tensor:
-        """Predict the probabilities of the classes of queries from labelled neighbours.
-
-        Parameters
-        ----------
-        query : Tensor of shape (q, d + n_adjusted)
-            Embeddings of the queries.
-        neighbors : Tensor of shape (n, d + n_adjusted)
-            Embeddings of the neighbours.
-        targets : Tensor of shape (n, C)
-            One-hot classes of the neighbours.
-        excluded : bool Tensor of shape (q, n), or tuple of two Tensors of shape (p,), optional
-            Pairs that have no weight, such as a training row and itself: a mask, or the positions
-            of their queries and neighbours.
-        log_prior : Tensor of shape (n,), optional
-            Logarithm of each neighbour's prior weight. None: all are equal.
-        adjustment_scale : float or Tensor of shape (n_outputs,), default=1.0
-            None: probabilities are the sums of weights, without `h` and smoothing.
-
-        Returns
-        -------
-        Tensor of shape (q, C)
-            Probabilities; those of each output sum to 1.
-        """
-        masses = self._attend(query, neighbors, targets, excluded, log_prior)
-        smoothing = self.share_of_prior(adjustment_scale)
-        if not self.n_adjusted or adjustment_scale is None:
-            return self.normalized(self.votes(masses, smoothing))
-        attenuation = 1.0 if self.training else self.attenuation_of(query, neighbors, excluded)
-        odds = self.odds(self.adjustments(query), attenuation)
-        return self.normalized(self.votes(masses, smoothing, odds))

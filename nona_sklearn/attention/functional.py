@@ -11,6 +11,8 @@ from ..weighting.base import softmax
 
 #: Positions of excluded pairs, (p,) queries and (p,) neighbours: faster than a mask for few.
 Pairs = tuple[Tensor, Tensor]
+#: Excluded pairs: their positions, or a mask (q, n); None: nothing is excluded.
+Excluded = Pairs | Tensor | None
 Similarity = Callable[[Tensor, Tensor], Tensor]
 
 
@@ -113,3 +115,12 @@ def adjusted_mean(
     if shrinkage:  # further passes over what may be all pairs
         difference = difference - shrinkage * (plain - expected - total * mean_residual)
     return plain + attenuation * difference
+
+
+def count_excluded(excluded: Excluded, n_queries: int) -> Tensor:
+    """Number of each query's excluded neighbours, (q,)."""
+    if excluded is None:
+        return torch.zeros(n_queries, dtype=torch.long)
+    if isinstance(excluded, Tensor):
+        return excluded.sum(dim=1)
+    return torch.bincount(excluded[0], minlength=n_queries)

@@ -9,12 +9,12 @@ from torch import Tensor, nn
 
 from .._utils.validation import check_choice, check_flag, check_integer
 from ..ranking import outside_nearest
-from ..similarity import DISTANCES, SIMILARITIES, TRAINING_SIMILARITIES, l2
+from ..similarity import DISTANCES, SIMILARITIES, TRAINING_SIMILARITIES
 from ..softstep import SoftStep
 from ..weighting import Softmax, Weighting, make_weighting
-from .functional import Pairs, adjusted_mean, attenuation, neighbor_attention
+from .functional import Excluded, count_excluded
 from .fused import L2Attention
-from .nearest import find_nearest
+from .prediction import Candidates, Rows, compare_all, compare_nearest
 
 START_NUGGET = 0.3  # of the unit of distance
 TRUST_FACTOR = 2.0  # with 1, the farthest of the test rows lost what trends gain
@@ -116,6 +116,7 @@ class NONAHead(nn.Module):
     tensor([2.], grad_fn=<MvBackward0>)
     """
 
+    rows_class: ClassVar[type[Rows]] = Rows
     temperature_multiples: ClassVar[tuple[float, ...]] = TEMPERATURE_MULTIPLES
     shrinkage: float = 0.0
     mean_residual: tuple[float, ...] = (0.0,)
@@ -404,7 +405,7 @@ class NONAHead(nn.Module):
         query: Tensor,
         neighbors: Tensor,
         targets: Tensor,
-        excluded: Tensor | Pairs | None = None,
+        excluded: Excluded = None,
         log_prior: Tensor | None = None,
         adjustment_scale: Tensor | float | None = 1.0,
     ) -> Tensor:
@@ -431,46 +432,35 @@ class NONAHead(nn.Module):
         Tensor of shape (q,) or (q, n_outputs)
             Weighted means of the targets, each adjusted to its query.
         """
-        if not self.n_adjusted or adjustment_scale is None:
-            return self._attend(query, neighbors, targets, excluded, log_prior)
-        own = adjustment_scale * self.adjustments(query)
-        theirs = adjustment_scale * self.adjustments(neighbors)
         values = targets.reshape(len(targets), -1)
-        if self.training:  # without attenuation, so that one column for each output is enough
-            mean = self._attend(query, neighbors, values - theirs, excluded, log_prior)
-            if excluded is not None:
-                alone = _count_excluded(excluded, len(query)) == len(neighbors)
-                own = own.masked_fill(alone[:, None], 0.0)
-            return (mean + own).reshape(len(query), *targets.shape[1:])
-        if self.bounds is not None:
-            fading = torch.as_tensor(self.attenuation_of(query, neighbors, excluded))
-            moved = self.adjusted_mean(values, theirs, 1.0, own[:, None], fading[..., None])
-            adjusted = self.within_bounds(self.credible(moved))
-            mask = _as_mask(excluded, query, neighbors)
-            weights = self.neighbor_weights(query, neighbors, mask, log_prior)
-            mean = weights[:, None] @ adjusted
-            return mean.reshape(query.shape[0], *targets.shape[1:])
-        ones = values.new_ones(len(values), 1)  # sum to 1, or to 0 without neighbours
-        sums = torch.cat([values, theirs, ones], dim=1)
-        sums = self._attend(query, neighbors, sums, excluded, log_prior)
-        plain, expected, total = sums.tensor_split([values.shape[1], -1], dim=1)
-        attenuation = self.attenuation_of(query, neighbors, excluded)
-        mean = self.adjusted_mean(plain, expected, total, own, attenuation)
-        return self.credible(mean, total).reshape(query.shape[0], *targets.shape[1:])
 
-    def adjusted_mean(
-        self,
-        plain: Tensor,
-        expected: Tensor,
-        total: Tensor | float,
-        own: Tensor,
-        attenuation: Tensor | float,
-    ) -> Tensor:
-        """Predictions from weighted means, as `functional.adjusted_mean` has them."""
-        mean_residual = plain.new_tensor(self.mean_residual)
-        return adjusted_mean(
-            plain, expected, total, own, attenuation, self.shrinkage, mean_residual
-        )
+        def rows_of(candidates: Candidates | None) -> Rows:
+            embeddings = query, neighbors
+            options = log_prior, adjustment_scale
+            return self.rows_class(
+                self, *embeddings, values, candidates, *options, training=self.training
+            )
+
+        if self.training and self.is_plain:  # compares, weighs and averages in one pass
+            rows = rows_of(None)
+            means = L2Attention.apply(
+                self.metric_part(query),
+                self.metric_part(neighbors),
+                rows.summands(slice(None)),
+                torch.as_tensor(self.temperature, device=query.device),
+                excluded,
+                log_prior,
+            )
+            n_admitted = len(neighbors) - count_excluded(excluded, len(query))
+            total = (n_admitted > 0)[:, None].to(means)
+            means = rows.adjusted_mean(means, total=total)
+        elif self.training and (k := self.most_weighed(len(neighbors))) is not None:
+            means = rows_of(compare_nearest(self, query, neighbors, excluded, k)).mean()
+        else:
+            functions = SIMILARITIES | (TRAINING_SIMILARITIES if self.training else {})
+            by_l2 = not self.training and self.n_adjusted > 0
+            means = rows_of(compare_all(self, query, neighbors, excluded, by_l2, functions)).mean()
+        return means.to(targets.dtype).reshape(len(query), *targets.shape[1:])
 
     def credible(self, means: Tensor, total: Tensor | float = 1.0) -> Tensor:
         """Predictions (q, c) or adjusted targets, drawn to the mean target where not credible."""
@@ -487,73 +477,6 @@ class NONAHead(nn.Module):
         """The nearest values that a target can have, of two equally near ones the lower."""
         values = self.within_bounds(values)
         return (values - 0.5).ceil() + 0.0 if self.whole else values  # 0, not -0
-
-    def attenuation(self, distance: Tensor) -> Tensor:
-        """Factor of an adjustment, at some distances of the nearest neighbour."""
-        return attenuation(distance, self.trust_radius)
-
-    def attenuation_of(
-        self, query: Tensor, neighbors: Tensor, excluded: Tensor | Pairs | None
-    ) -> Tensor | float:
-        """Factor of each query's adjustment, (q, 1)."""
-        if not self.trust_radius.isfinite():
-            return 1.0
-        distance = -l2(self.metric_part(query), self.metric_part(neighbors))
-        if excluded is not None:
-            distance[excluded] = math.inf
-        return self.attenuation(distance.amin(dim=1, keepdim=True))
-
-    def _attend(
-        self,
-        query: Tensor,
-        neighbors: Tensor,
-        targets: Tensor,
-        excluded: Tensor | Pairs | None,
-        log_prior: Tensor | None,
-    ) -> Tensor:
-        """Weighted means of the targets."""
-        query, neighbors = self.metric_part(query), self.metric_part(neighbors)
-        if self.training and self.is_plain:
-            temperature = torch.as_tensor(self.temperature, device=query.device)
-            return L2Attention.apply(query, neighbors, targets, temperature, excluded, log_prior)
-        most = self.most_weighed(len(neighbors)) if self.training else None
-        if most is not None:
-            return self._attend_nearest(query, neighbors, targets, excluded, log_prior, most)
-        excluded = _as_mask(excluded, query, neighbors)
-
-        def weights(similarity: Tensor, excluded: Tensor | None) -> Tensor:
-            return self.weigh(similarity, query, neighbors, excluded, log_prior)
-
-        return neighbor_attention(
-            query, neighbors, targets, similarity=self.compare, weights=weights, excluded=excluded
-        )
-
-    def _attend_nearest(
-        self,
-        query: Tensor,
-        neighbors: Tensor,
-        targets: Tensor,
-        excluded: Tensor | Pairs | None,
-        log_prior: Tensor | None,
-        most: int,
-    ) -> Tensor:
-        """Weighted means of the targets of the `most` nearest, where others have no weight."""
-        n_admitted = None
-        if self.step is not None and excluded is not None:
-            n_admitted = len(neighbors) - _count_excluded(excluded, len(query))[:, None]
-        elif self.step is not None:
-            n_admitted = query.new_full((len(query), 1), len(neighbors), dtype=torch.long)
-        nearest = find_nearest(SIMILARITIES[self.similarity], query, neighbors, excluded, most)
-        weights = self.weigh(
-            nearest.similarity,
-            query,
-            nearest.of(neighbors),
-            nearest.excluded if nearest.excluded.any() else None,
-            None if log_prior is None else log_prior[nearest.positions],
-            n_admitted,
-        )
-        values = nearest.of(targets.reshape(len(targets), -1))  # (q, k, c)
-        return (weights[:, None] @ values).reshape(len(query), *targets.shape[1:])
 
     def unknown(self, means: Tensor) -> Tensor | float:
         """What is predicted, in the form of `means`, for a query without neighbours."""
@@ -591,19 +514,3 @@ def multiples_of(logarithm: Tensor, multiples: tuple[float, ...]) -> Refinement:
     """How to set a number's logarithm, and those of its multiples."""
     candidates = logarithm + logarithm.new_tensor([math.log(m) for m in multiples])
     return logarithm.fill_, candidates
-
-
-def _as_mask(excluded: Tensor | Pairs | None, query: Tensor, neighbors: Tensor) -> Tensor | None:
-    """Excluded pairs as a mask, bool (q, n)."""
-    if not isinstance(excluded, tuple):
-        return excluded
-    mask = torch.zeros(len(query), len(neighbors), dtype=torch.bool, device=query.device)
-    mask[excluded] = True
-    return mask
-
-
-def _count_excluded(excluded: Tensor | Pairs, n_queries: int) -> Tensor:
-    """Number of each query's excluded neighbours, (q,)."""
-    if isinstance(excluded, Tensor):
-        return excluded.sum(dim=1)
-    return torch.bincount(excluded[0], minlength=n_queries)

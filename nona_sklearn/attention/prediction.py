@@ -1,0 +1,635 @@
+"""How a prediction is made, from embeddings to a mean of adjusted targets.
+
+Whoever has read the papers begins here. For a query q, and the rows j that can have weight:
+
+    s_j = similarity(z_q, z_j)                               compare
+    w_j = S_j omega_j kappa(s_j / tau), normalised           weigh
+    t_j = y_j + eta (g(q) - g(j) - lambda r_j)               adjust, by the network's estimate g
+    t_j = (1 - a) t_j + a (f(q) + c (y_j - f_-j(j)))         adjust, by a trend f
+    y^  = sum_j w_j t_j                                      average
+
+``docs/method.md`` defines the symbols. The rows come from :func:`compare_all`, or from an index
+that finds the nearest ones. :class:`NONAHead` has the numbers that training learns. Both
+adjustments are affine, so that they also turn means of targets into the mean of adjusted ones.
+For classes, :class:`ClassRows` turns the mean of one-hot targets into probabilities.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from .._utils.threads import cached_property
+from ..ranking import largest
+from ..similarity import SIMILARITIES, l2, log_l2
+from .functional import Excluded, Similarity, adjusted_mean, attenuation, count_excluded
+
+if TYPE_CHECKING:
+    from .class_head import ClassHead
+    from .head import NONAHead
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """The rows of the bank that can have weight for some queries, in one network's space.
+
+    Parameters
+    ----------
+    similarity : Tensor of shape (q, m)
+        Similarities; -inf of an excluded row, and where there is no row.
+    positions : int Tensor of shape (q, m), optional
+        The rows of each query, nearest first, equally near ones in the order of the bank; where
+        there is none, the length of the bank. None: all rows, in the order of the bank.
+    n_admitted : int Tensor of shape (q, 1), optional
+        The number of all admitted rows of each query, if not all are candidates.
+    nearest : Tensor of shape (q, 1), optional
+        Similarity l2 of the nearest row, where it is no function of the similarities.
+    """
+
+    similarity: Tensor
+    positions: Tensor | None = None
+    n_admitted: Tensor | None = None
+    nearest: Tensor | None = None
+
+    def __getitem__(self, queries: slice | Tensor) -> Candidates:
+        """Select some of the queries."""
+        tensors = {name: tensor for name, tensor in vars(self).items() if tensor is not None}
+        return Candidates(**{name: tensor[queries] for name, tensor in tensors.items()})
+
+    def first(self, k: int) -> Candidates:
+        """The k nearest of them."""
+        assert self.positions is not None
+        return replace(self, similarity=self.similarity[:, :k], positions=self.positions[:, :k])
+
+    @classmethod
+    def concatenate(cls, blocks: list[Candidates]) -> Candidates:
+        """Concatenate blocks of queries."""
+        if len(blocks) == 1:
+            return blocks[0]
+        names = [name for name, tensor in vars(blocks[0]).items() if tensor is not None]
+        return cls(**{name: torch.cat([getattr(b, name) for b in blocks]) for name in names})
+
+    @classmethod
+    def merge(cls, parts: Sequence[Candidates], starts: Sequence[int]) -> Candidates:
+        """Candidates of a bank in parts, whose first rows are at positions; last, its length."""
+        nearest = None
+        if parts[0].nearest is not None:
+            nearest = torch.stack([p.nearest for p in parts if p.nearest is not None]).amax(dim=0)
+        similarity = torch.cat([part.similarity for part in parts], dim=1)
+        if parts[0].positions is None:
+            return cls(similarity, nearest=nearest)
+        shifted = [
+            part.positions + first
+            for part, first in zip(parts, starts[:-1], strict=True)
+            if part.positions is not None
+        ]
+        positions = torch.cat(shifted, dim=1).masked_fill(similarity == -math.inf, starts[-1])
+        # The rows of a part are in order, so that a stable order breaks ties by row.
+        similarity, order = similarity.sort(dim=1, descending=True, stable=True)
+        n_admitted = [part.n_admitted for part in parts if part.n_admitted is not None]
+        return cls(similarity, positions.gather(1, order), sum(n_admitted), nearest)
+
+
+@dataclass(frozen=True, eq=False)
+class Offset:
+    """What a trend f makes of neighbours and of a prediction.
+
+    A neighbour's target, as a network has adjusted it, becomes ``(1 - share) target + share
+    (f(q) + kept (y_j - f(j)))``, and so does their weighted mean. For classes, f is the logarithm
+    of their probabilities, and their votes become ``votes^(1 - share) exp(f(q))^share``.
+
+    Parameters
+    ----------
+    values : float64 Tensor of shape (n, n_outputs)
+        The trend f(j) at the neighbours, each fitted to other rows, in units of the targets; for
+        classes a logarithm.
+    share : float
+        The trend's share of a prediction.
+    kept : float
+        The share of the neighbours' residuals in it. Classes have none.
+    trust_radius : float, default=inf
+        How far a query may be from its nearest neighbour before the trend's share fades.
+    """
+
+    values: Tensor
+    share: float
+    kept: float
+    trust_radius: float = math.inf
+
+    def __getitem__(self, rows: Tensor | slice) -> Offset:
+        return replace(self, values=self.values[rows])
+
+    @property
+    def fades(self) -> bool:
+        """Whether the trend's share depends on the query."""
+        return self.trust_radius < math.inf
+
+    def share_at(self, distance: Tensor) -> Tensor:
+        """The trend's share at queries, by the distances of their nearest neighbours, (q, 1)."""
+        return self.share * attenuation(distance, self.trust_radius)
+
+    def mix(
+        self,
+        of_network: Tensor,
+        residuals: Tensor,
+        of_query: Tensor,
+        share: Tensor | float,
+        total: Tensor | float = 1.0,
+    ) -> Tensor:
+        """Adjusted targets or means of them, with residuals or means of these, and f(q).
+
+        `total` is the sum of the weights: 1, or 0 without neighbours.
+        """
+        of_trend = total * of_query + self.kept * residuals
+        return (1 - share) * of_network + share * of_trend
+
+    def pool(self, votes: Tensor, of_query: Tensor) -> Tensor:
+        """Votes for classes, multiplied by the trend's odds: a share of both logarithms."""
+        return self.shifted(votes ** (1 - self.share), of_query)
+
+    def shifted(self, pooled: Tensor, change: Tensor) -> Tensor:
+        """Votes that are pooled with the trend, where it changes."""
+        return pooled * (self.share * change).exp()
+
+
+def compare_all(
+    head: NONAHead,
+    query: Tensor,
+    neighbors: Tensor,
+    excluded: Excluded,
+    by_l2: bool = False,
+    functions: Mapping[str, Similarity] = SIMILARITIES,
+) -> Candidates:
+    """Compare queries (q, d) with all rows (n, d) of one network's embeddings.
+
+    With `by_l2`, the Euclidean distance of the nearest row is added where similarities lack it.
+    """
+    query, neighbors = head.metric_part(query), head.metric_part(neighbors)
+    similarity, nearest = functions[head.similarity](query, neighbors), None
+    if by_l2 and head.similarity not in ("l2", "log_l2"):
+        nearest = nearest_by_l2(query, neighbors, excluded)
+    if excluded is not None:
+        similarity = similarity.clone()
+        similarity[excluded] = -math.inf
+    return Candidates(similarity, nearest=nearest)
+
+
+def compare_nearest(
+    head: NONAHead, query: Tensor, neighbors: Tensor, excluded: Excluded, k: int
+) -> Candidates:
+    """Compare queries (q, d) with the k nearest rows of (n, d), as training does.
+
+    They are found without gradient: ranked with gradient, all pairs would take several times as
+    long. Where fewer than k are admitted, excluded ones follow. The gradient at distance zero is
+    zero.
+    """
+    query, neighbors = head.metric_part(query), head.metric_part(neighbors)
+    function = SIMILARITIES[head.similarity]
+    if function in (l2, log_l2):  # negative squared distances, but for a summand of each query
+        center = neighbors.detach().mean(dim=0)  # as in rounded_l2
+        z = neighbors.detach() - center
+        nearness = torch.addmm(-z.square().sum(dim=1), 2 * (query.detach() - center), z.T)
+    else:  # a function that compares all with all
+        similarity = function(query, neighbors)
+        nearness = similarity.detach().clone()
+    if excluded is not None:
+        nearness[excluded] = -math.inf
+    nearness, positions = largest(nearness, k)
+    if function in (l2, log_l2):
+        # The gradient of index_select is faster than that of an index.
+        z = neighbors.index_select(0, positions.flatten()).view(*positions.shape, -1)
+        squares = (query[:, None] - z).square().sum(dim=2)
+        squares = squares.clamp_min(torch.finfo(squares.dtype).tiny)  # where the gradient is zero
+        similarity = -squares.sqrt() if function is l2 else squares.log() / -2
+    else:
+        similarity = similarity.gather(1, positions)
+    n_admitted = len(neighbors) - count_excluded(excluded, len(query))[:, None]
+    similarity = similarity.masked_fill(nearness == -math.inf, -math.inf)
+    return Candidates(similarity, positions, n_admitted.to(positions.device))
+
+
+def nearest_by_l2(query: Tensor, neighbors: Tensor, excluded: Excluded) -> Tensor:
+    """Similarity l2 of the nearest of the neighbours (n, d), (q, 1)."""
+    similarity = l2(query, neighbors)
+    if excluded is not None:
+        similarity[excluded] = -math.inf
+    if not len(neighbors):
+        return similarity.new_full((len(query), 1), -math.inf)
+    return similarity.amax(dim=1, keepdim=True)
+
+
+class Rows:
+    """The candidate rows of a block of queries in one network: weights and adjusted targets.
+
+    Parameters
+    ----------
+    head : NONAHead
+        The network's head.
+    query : Tensor of shape (q, d)
+        Embeddings of the queries.
+    neighbors : Tensor of shape (n, d)
+        Embeddings of the bank's rows.
+    targets : Tensor of shape (n, c)
+        Their targets.
+    candidates : Candidates
+        The rows that can have weight: m for each query.
+    log_prior : Tensor of shape (n,), optional
+        Logarithms of the rows' sample weights; None: all are equal.
+    adjustment_scale : Tensor or float, optional
+        Factor of g in units of the targets; None: g is not used.
+    offset : Offset, optional
+        The trend at the rows.
+    query_trend : Tensor of shape (q, c), optional
+        The trend at the queries.
+    residuals : Tensor of shape (q, n, c), optional
+        Residuals of the rows from the trend without each query; None: those of `offset`.
+    added : Tensor of shape (q, c), optional
+        What unknown levels add to the queries' probabilities.
+    training : bool, default=False
+        Whether this is a step of training, in its own precision: eta is 1 and lambda 0.
+    """
+
+    def __init__(
+        self,
+        head: NONAHead,
+        query: Tensor,
+        neighbors: Tensor,
+        targets: Tensor,
+        candidates: Candidates | None,
+        log_prior: Tensor | None = None,
+        adjustment_scale: Tensor | float | None = 1.0,
+        offset: Offset | None = None,
+        query_trend: Tensor | None = None,
+        residuals: Tensor | None = None,
+        added: Tensor | None = None,
+        training: bool = False,
+    ):
+        self.training = training
+        self.head, self.targets, self.candidates = head, targets, candidates
+        self.query, self.neighbors = query, neighbors
+        self.log_prior, self.offset, self.query_trend = log_prior, offset, query_trend
+        self.residuals, self.added = residuals, added
+        self.adjustment_scale = adjustment_scale if head.n_adjusted else None
+        self.are_new_targets = adjustment_scale is None
+
+    def __len__(self) -> int:
+        return len(self.query)
+
+    # -- weigh -----------------------------------------------------------------------------
+
+    @property
+    def positions(self) -> Tensor | None:
+        """The candidates' rows, (q, m); None: all rows."""
+        return self.candidates.positions
+
+    @cached_property
+    def rows(self) -> Tensor | slice:
+        """What selects the candidates from tensors of the bank's rows: (q, m), or all."""
+        if self.positions is None:
+            return slice(None)
+        return self.positions.clamp_max(max(len(self.targets) - 1, 0))
+
+    @cached_property
+    def excluded(self) -> Tensor:
+        """Candidates that are excluded, or no rows, (q, m)."""
+        return self.candidates.similarity == -math.inf
+
+    @cached_property
+    def any_excluded(self) -> bool:
+        """Whether any candidate is excluded, or there is none: without a tensor of all."""
+        similarity = self.candidates.similarity
+        return similarity.numel() == 0 or bool(similarity.amin() == -math.inf)
+
+    def weigh(
+        self, queries: Tensor | slice = slice(None), leaving: Tensor | None = None
+    ) -> Tensor:
+        """Weights (q, m) in float64 that sum to 1, without one candidate (q, 1) if it is given."""
+        similarity, excluded = self.candidates.similarity[queries], None
+        n_columns, most = similarity.shape[1], self.head.n_neighbors
+        n_admitted = self.candidates.n_admitted
+        if n_admitted is not None:
+            n_admitted = n_admitted[queries] - int(leaving is not None)
+        rows = self.rows if isinstance(self.rows, slice) else self.rows[queries]
+        if self.any_excluded or leaving is not None:
+            excluded = self.excluded[queries]
+            if leaving is not None:
+                excluded = excluded.scatter(1, leaving, True)
+            similarity = similarity.masked_fill(excluded, 0.0)  # no NaN
+        if not isinstance(rows, slice) and leaving is None and most is not None:
+            # Nearest first, so that the rows beyond need not be ranked to have no weight.
+            similarity, rows = similarity[:, :most], rows[:, :most]
+            excluded = None if excluded is None else excluded[:, :most]
+        weights = self.head.weigh(
+            similarity,
+            self.head.metric_part(self.query)[queries],
+            self._compared(rows),
+            excluded,
+            None if self.log_prior is None else self.log_prior[rows].to(similarity),
+            n_admitted,
+        )
+        if not self.training:  # sums of weights are 1 in the precision of the targets
+            weights = weights.to(self.targets.dtype)
+            weights = weights / _or_one(weights.sum(dim=1, keepdim=True))
+        return F.pad(weights, (0, n_columns - weights.shape[1]))
+
+    def _compared(self, rows: Tensor | slice) -> Tensor:
+        """Compared columns of rows, for a weighting that may compare them with each other."""
+        if self.head.weighting.one_by_one:
+            return self.query
+        return self.head.metric_part(self.neighbors)[rows]
+
+    @cached_property
+    def weights(self) -> Tensor:
+        """Weights of the candidates, (q, m); each row's sum is 1, or 0 without neighbours."""
+        return self.weigh()
+
+    def shares(self, power: float = 1.0) -> Tensor:
+        """Weights to a power, (q, m), as shares of their sum.
+
+        The prior is not taken to the power: a row of weight 2 stays two rows.
+        """
+        if power == 1:
+            return self.weights
+        if self.log_prior is None:
+            weights = self.weights**power
+        else:  # as logarithms: priors may be of any size
+            priors = self.log_prior[self.rows].double()
+            logits = power * self.weights.log() + (1 - power) * priors
+            most = logits.amax(dim=1, keepdim=True)
+            weights = (logits - torch.where(most.isfinite(), most, 0.0)).exp()
+        return weights / _or_one(weights.sum(dim=1, keepdim=True))
+
+    def step_sum(self) -> Tensor:
+        """Sum of each query's steps over all rows, (q,): its learned number of neighbours."""
+        assert self.head.step is not None
+        similarity = self.candidates.similarity.masked_fill(self.excluded, 0.0)
+        query = self.head.metric_part(self.query)
+        return self.head.step(similarity, query, self.excluded).double().exp().sum(dim=1)
+
+    # -- adjust ----------------------------------------------------------------------------
+
+    @property
+    def adjusts(self) -> bool:
+        """Whether targets are adjusted."""
+        return self.adjustment_scale is not None or self.offset is not None
+
+    def summands(self, rows: Tensor | slice, queries: Tensor | slice = slice(None)) -> Tensor:
+        """What is needed of rows to adjust their targets, or means of it to adjust their mean.
+
+        (..., c'): the targets y, then g and the residuals of the trend, if there are any.
+        """
+        targets = self.targets[rows]
+        if not self.adjusts:
+            return targets
+        if self.training:  # y - g is all that is needed
+            return targets - self._adjustments(self.neighbors, rows)
+        parts = [targets]
+        if self.adjustment_scale is not None:
+            parts.append(self._adjustments(self.neighbors, rows))
+        if self.residuals is not None:
+            residuals = self.residuals[queries]
+            if not isinstance(rows, slice):
+                residuals = residuals.take_along_dim(rows[..., None], dim=1)
+            parts = [*(part.expand(*residuals.shape[:-1], -1) for part in parts), residuals]
+        elif self.offset is not None:
+            parts.append(targets - self.offset.values[rows])
+        return torch.cat(parts, dim=-1)
+
+    def adjust(
+        self,
+        summands: Tensor,
+        queries: Tensor | slice = slice(None),
+        total: Tensor | float = 1.0,
+        attenuation: Tensor | None = None,
+    ) -> Tensor:
+        """Adjust targets (q, b, c'), or means (q, c'), of neighbours to some queries.
+
+        `total`, (q, 1), is the sum of weights of a mean. An attenuation, (q, 1), may take the
+        place of the queries'.
+        """
+        if not self.adjusts:
+            return summands
+        if self.training:
+            return summands + total * self.query_adjustments
+        axes = (slice(None), None)[: summands.ndim - 1]  # of the queries, before the outputs
+        adjusted, *summands_of_models = summands.split(self.targets.shape[1], dim=-1)
+        if self.adjustment_scale is not None:
+            eta = self.attenuation[queries] if attenuation is None else attenuation
+            adjusted = adjusted_mean(
+                adjusted,
+                summands_of_models[0],
+                total,
+                self.query_adjustments[queries][axes],
+                eta[axes],
+                self.head.shrinkage,
+                adjusted.new_tensor(self.head.mean_residual),
+            )
+        if self.offset is not None:
+            assert self.query_trend is not None
+            trend, share = self.query_trend[queries][axes], self.trend_share[queries][axes]
+            adjusted = self.offset.mix(adjusted, summands_of_models[-1], trend, share, total)
+        return self.head.credible(adjusted, total)
+
+    def adjusted(self, rows: Tensor | slice, queries: Tensor | slice = slice(None)) -> Tensor:
+        """Adjusted targets of rows (q, b), or of all, for some queries, (q, b, c)."""
+        summands = self.summands(rows, queries)
+        summands = summands if summands.ndim == 3 else summands[None]
+        adjusted = self.adjust(summands, queries)
+        return self.head.within_bounds(adjusted) if self.adjusts else adjusted
+
+    def residuals_not_kept(self, rows: Tensor | slice) -> Tensor:
+        """What adjusted targets of rows (q, b), or of all, would gain by residuals in full."""
+        assert self.offset is not None
+        residuals = self.summands(rows)[..., -self.targets.shape[1] :]
+        return (1 - self.offset.kept) * self.sensitivity[:, 1, None] * residuals
+
+    def _adjustments(self, embeddings: Tensor, rows: Tensor | slice = slice(None)) -> Tensor:
+        """Adjustments g of rows, (..., c), in units of the targets."""
+        assert self.adjustment_scale is not None
+        g = self.head.adjustments(embeddings)[rows]
+        return self.adjustment_scale * (g if self.training else g.to(self.targets.dtype))
+
+    @cached_property
+    def query_adjustments(self) -> Tensor:
+        """Adjustments g of the queries, (q, c)."""
+        return self._adjustments(self.query)
+
+    @cached_property
+    def attenuation(self) -> Tensor:
+        """Factor of each query's adjustments, (q, 1), less than 1 far from the bank."""
+        if self.training or not self.head.trust_radius.isfinite():
+            return self.query_adjustments.new_ones(len(self.query_adjustments), 1)
+        return attenuation(self.distance, self.head.trust_radius)
+
+    @cached_property
+    def trend_share(self) -> Tensor:
+        """The trend's share in each query's prediction, (q, 1); 0 without one."""
+        if self.offset is not None and self.offset.fades:
+            return self.offset.share_at(self.distance)
+        share = 0.0 if self.offset is None else self.offset.share
+        return self.targets.new_full((len(self), 1), share)
+
+    @property
+    def sensitivity(self) -> Tensor:
+        """By how much adjusted targets change with the query's g, and with f, (q, 2, c)."""
+        share = self.trend_share.expand(-1, self.targets.shape[1])
+        of_network = torch.zeros_like(share)
+        if self.adjustment_scale is not None:
+            of_network = (1 - share) * self.attenuation * self.adjustment_scale
+        return share.new_tensor(self.head.credibility) * torch.stack([of_network, share], dim=1)
+
+    @cached_property
+    def distance(self) -> Tensor:
+        """Euclidean distance to the nearest row, (q, 1); infinite without one."""
+        return distance_of(self.head, self.candidates)
+
+    # -- average ---------------------------------------------------------------------------
+
+    def mean(self) -> Tensor:
+        """Weighted means of the adjusted targets, (q, c)."""
+        if self.adjusts and self.head.bounds is not None:
+            return self.mean_by(self.weights)
+        return self.adjusted_mean(self._mean_of_summands)
+
+    @cached_property
+    def _mean_of_summands(self) -> Tensor:
+        return average(self.weights, self.summands(self.rows))
+
+    def mean_by(
+        self,
+        weights: Tensor,
+        queries: Tensor | slice = slice(None),
+        attenuation: Tensor | None = None,
+    ) -> Tensor:
+        """Predictions of some queries by other weights of their candidates, (q, c)."""
+        rows = self.rows if isinstance(self.rows, slice) else self.rows[queries]
+        if self.adjusts and self.head.bounds is not None:  # not affine
+            return average(weights, self.adjusted(rows, queries))
+        means = average(weights, self.summands(rows, queries))
+        return self.adjusted_mean(means, queries, attenuation)
+
+    def plain_mean(self) -> Tensor:
+        """Weighted means of the targets, (q, c), not adjusted."""
+        return average(self.weights, self.targets[self.rows])
+
+    def adjusted_mean(
+        self,
+        means: Tensor,
+        queries: Tensor | slice = slice(None),
+        attenuation: Tensor | None = None,
+        total: Tensor | float | None = None,
+    ) -> Tensor:
+        """Predictions (q, c) from means of the summands, by weights whose `total` is 1 or 0."""
+        if total is None:
+            total = 1.0
+            if self.any_excluded:
+                total = (~self.excluded[queries]).any(dim=1, keepdim=True).to(means.dtype)
+        return self.adjust(means, queries, total, attenuation)
+
+    @property
+    def moves_targets(self) -> bool:
+        """Whether :meth:`adjusted` targets differ from the neighbours' own."""
+        return self.adjusts
+
+
+class ClassRows(Rows):
+    """:class:`Rows` of a :class:`~nona_sklearn.attention.ClassHead`: targets are one-hot."""
+
+    head: ClassHead
+
+    @property
+    def smoothing(self) -> Tensor | float:
+        """Share of the classes' frequencies in each probability; 0 for other labels than fit's."""
+        return 0.0 if self.are_new_targets else self.head.smoothing
+
+    def summands(self, rows: Tensor | slice, queries: Tensor | slice = slice(None)) -> Tensor:
+        return self.targets[rows]  # `h` depends on the query alone
+
+    @cached_property
+    def masses(self) -> Tensor:
+        """Weight of each class, (q, C)."""
+        return self.plain_mean()
+
+    @cached_property
+    def odds(self) -> Tensor:
+        """Factor of the weight of each class, (q, C)."""
+        if self.adjustment_scale is None:
+            return self.targets.new_ones(len(self), self.targets.shape[1])
+        return self.head.odds(self.query_adjustments, self.attenuation)
+
+    @cached_property
+    def votes(self) -> Tensor:
+        """Votes for each class, (q, C)."""
+        return self.head.votes(self.masses, self.smoothing, self.odds)
+
+    def pooled(self, votes: Tensor, place: Any = slice(None)) -> Tensor:
+        """Votes pooled with the trend, if there is one: with what `place` selects of it."""
+        if self.offset is None:
+            return votes
+        assert self.query_trend is not None
+        return self.offset.pool(votes, self.query_trend[place])
+
+    def adjusted_mean(
+        self,
+        means: Tensor,
+        queries: Tensor | slice = slice(None),
+        attenuation: Tensor | None = None,
+        total: Tensor | float | None = None,
+    ) -> Tensor:
+        """Probabilities, (q, C)."""
+        odds = self.odds[queries]
+        if attenuation is not None:
+            odds = self.head.odds(self.query_adjustments[queries], attenuation)
+        votes = self.head.votes(means, self.smoothing, odds)
+        return self.mixed(self.head.normalized(self.pooled(votes, queries)), queries)
+
+    @cached_property
+    def kept(self) -> Tensor:
+        """Share of each probability that unknown levels leave to the rows, (q, C)."""
+        if self.added is None:
+            return self.targets.new_ones(len(self), self.targets.shape[1])
+        return 1 - self.head.totals(self.added)
+
+    def mixed(self, probabilities: Tensor, place: Any) -> Tensor:
+        """Probabilities with what unknown levels add: with what `place` selects of it."""
+        if self.added is None:
+            return probabilities
+        return self.added[place] + self.kept[place] * probabilities
+
+    @property
+    def moves_targets(self) -> bool:
+        return True
+
+    def adjusted(self, rows: Tensor | slice, queries: Tensor | slice = slice(None)) -> Tensor:
+        """What a unit of weight of some rows adds to each probability, (q, b, C)."""
+        pooled = self.pooled(self.votes)
+        factor = torch.where(self.votes > 0, pooled / self.votes, 1.0)
+        scale = (1 - self.smoothing) * self.odds * factor / self.head.totals(pooled)
+        return self.targets[rows] * (self.kept * scale)[queries, None]
+
+
+def average(weights: Tensor, values: Tensor) -> Tensor:
+    """Weighted means (q, c) of each query's values (q, m, c), or of all values (m, c)."""
+    if values.ndim == 2:
+        # A product's last digit may depend on where memory begins, which a mapped file shifts.
+        return weights @ values.clone()
+    return (weights[:, None] @ values)[:, 0]
+
+
+def distance_of(head: NONAHead, candidates: Candidates) -> Tensor:
+    """Euclidean distance to the nearest candidate, (q, 1) in float64."""
+    if candidates.nearest is not None:
+        return -candidates.nearest.double()
+    nearest = candidates.similarity.amax(dim=1, keepdim=True).double()
+    return (-nearest).exp() if head.similarity == "log_l2" else -nearest
+
+
+def _or_one(total: Tensor) -> Tensor:
+    """A divisor: sums of weights, or 1 for those that are 0."""
+    return torch.where(total > 0, total, 1.0)
