@@ -112,9 +112,9 @@ class NONARegressor(NeighborRegressor):
         'sparsemax', 'softpick', 's1' and those with an `n_neighbors` of their own. None: all
         rows, as in the papers.
 
-    algorithm : {'auto', 'brute', 'kd_tree', 'ball_tree', 'hnsw'} or transformer, default='auto'
-        How the nearest rows of a query are found. 'brute' compares it with all rows. 'kd_tree'
-        and 'ball_tree' are scikit-learn's trees, for few dimensions; they do not support 'dot'.
+    algorithm : {'auto', 'brute', 'kd_tree', 'hnsw'} or transformer, default='auto'
+        How the nearest rows of a query are found. 'brute' compares it with all rows. 'kd_tree' is
+        scikit-learn's tree for few dimensions, with 'l2', 'log_l2' and 'l1'.
         'hnsw' is an approximate search for millions of rows with 'l2', 'log_l2' and 'cosine'; it
         needs the extra ``approximate``. A transformer such as
         :class:`~sklearn.neighbors.KNeighborsTransformer` is cloned and fitted to the embeddings.

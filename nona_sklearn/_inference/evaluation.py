@@ -132,13 +132,17 @@ class Evaluation:
             return rows
 
         blocks = self.map_weighted_rows(keep)
-        return lambda: self._joined([rows.mean() for rows in blocks])
+
+        @torch.inference_mode()
+        def mean() -> Tensor:
+            return self._joined([rows.mean() for rows in blocks])
+
+        return mean
 
     def plain_mean(self) -> Tensor:
         """Weighted means of the values, (q,) or (q, c), not adjusted, in float64."""
         return self._shaped(self.map_weighted_rows(lambda _, rows: rows.plain_mean()))
 
-    @torch.inference_mode()
     def _joined(self, blocks: list[Tensor]) -> Tensor:
         """Predictions of blocks, those of isolated queries as if nothing is known."""
         means = self._shaped(blocks)

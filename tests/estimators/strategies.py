@@ -64,7 +64,7 @@ WIDTHS = st.sampled_from([(), 1, 4, (4,), [3, 3], np.array([2, 5]), np.int64(6)]
 #: Parameters of which a constraint gives the type alone. Those that depend on the data are in
 #: :func:`cases`.
 BEYOND_CONSTRAINTS = {
-    "algorithm": st.sampled_from(["auto", "brute", "kd_tree", "ball_tree"]),
+    "algorithm": st.sampled_from(["auto", "brute", "kd_tree"]),
     "callbacks": st.sampled_from([None, [], (), [LRScheduler()], (("rate", LRScheduler),)]),
     "device": st.sampled_from(["auto", "cpu", torch.device("cpu")]),
     "hidden_layer_sizes": WIDTHS,

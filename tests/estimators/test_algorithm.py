@@ -46,7 +46,7 @@ def no_training(monkeypatch):
 @pytest.mark.parametrize("kind", ESTIMATORS)
 @pytest.mark.parametrize(
     ("algorithm", "similarity"),
-    [("kd_tree", "dot"), ("ball_tree", "dot"), ("hnsw", "dot"), ("hnsw", "l1")],
+    [("kd_tree", "dot"), ("hnsw", "dot"), ("hnsw", "l1")],
 )
 def test_an_algorithm_that_cannot_do_the_similarity(kind, algorithm, similarity):
     with pytest.raises(ValueError, match=f"algorithm='{algorithm}' .*similarity='{similarity}'"):
@@ -125,9 +125,7 @@ def assert_same_results(ours, theirs, X):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "algorithm", ["kd_tree", "ball_tree", KNeighborsTransformer(n_neighbors=40)]
-)
+@pytest.mark.parametrize("algorithm", ["kd_tree", KNeighborsTransformer(n_neighbors=40)])
 @pytest.mark.parametrize("kind", ESTIMATORS)
 def test_results_do_not_depend_on_an_exact_algorithm(kind, algorithm):
     X, y = data(kind)

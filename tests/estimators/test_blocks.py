@@ -17,7 +17,6 @@ from nona_sklearn import (
 )
 from nona_sklearn._estimators import inputs
 from nona_sklearn._estimators.inputs import TableInput
-from nona_sklearn._inference import similarities
 from nona_sklearn._network import network
 from nona_sklearn._network.network import NeighborNetwork
 from nona_sklearn.attention import NONAHead
@@ -169,12 +168,3 @@ def test_embedding_leaves_the_mode_as_it_is(training):
     X = torch.ones(5, 3)
     assert torch.equal(network.embed(X), network.embed(X))  # nothing is dropped
     assert {module.training for module in network.modules()} == {training}
-
-
-def test_of_a_small_bank_more_queries_make_a_tile():
-    n_queries, width = similarities.tile_shape(torch.device("cpu"), 10**6)
-    for n in (10**6, width, width // 2, width // 4, 10, 1):
-        more, same = similarities.tile_shape(torch.device("cpu"), n)
-        assert same == width
-        assert n_queries <= more <= 4 * n_queries
-        assert more * min(n, width) <= n_queries * width

@@ -3,7 +3,6 @@
 import copy
 import math
 import multiprocessing
-import pickle
 import signal
 import sys
 import threading
@@ -37,8 +36,6 @@ from nona_sklearn import (
 )
 from nona_sklearn._data.embedded import Embedded
 from nona_sklearn._estimators import base
-from nona_sklearn._inference import evaluation as evaluation_module
-from nona_sklearn._inference import similarities
 from nona_sklearn._inference.bank import NeighborBank
 from nona_sklearn._inference.calibration import fit_calibration
 from nona_sklearn._inference.evaluation import Evaluation
@@ -941,35 +938,6 @@ def test_weights_of_a_very_far_query_sum_to_1(plane, far):
     np.testing.assert_allclose(weights.sum(), 1, rtol=1e-5)
     np.testing.assert_allclose(weights[0] @ y[ids[0]], reg.predict(query)[0], atol=1e-5)
     np.testing.assert_allclose(reg.influence(query).weight.sum(), 1, rtol=1e-5)
-
-
-# -- what is kept of a bank --------------------------------------------------------------------
-
-
-def test_a_bank_is_prepared_once_within_a_memory(plane, monkeypatch):
-    X, X_test, y, _ = plane
-    reg, prepared = nona(n_estimators=2, n_neighbors=None).fit(X, y), []
-    prepare = similarities.EuclideanComputer._prepare
-    monkeypatch.setattr(
-        similarities.EuclideanComputer,
-        "_prepare",
-        lambda self, rows: prepared.append(rows) or prepare(self, rows),
-    )
-    for _ in range(3):
-        reg.predict(X_test)
-        reg.heaviest_neighbors(None)
-    assert prepared == []  # calibration has filled the cache
-    reg.add_neighbors(X[:1], y[:1])
-    reg.predict(X_test)
-    reg.predict(X_test)
-    assert len(prepared) == 2  # once for each network
-    expected = reg.predict(X_test)
-    monkeypatch.setattr(evaluation_module, "CACHE_BYTES", 0)
-    reg.bank_ = pickle.loads(pickle.dumps(reg.bank_))
-    np.testing.assert_array_equal(reg.predict(X_test), expected)
-    kept = [c for each in reg.bank_.neighbors.cache.values() for c in each or ()]
-    assert kept
-    assert all(computer.cache is None for computer in kept)
 
 
 # -- smaller -----------------------------------------------------------------------------------

@@ -57,7 +57,7 @@ SETTINGS_OF_NONA = [
     {"neighbor_pool": "memory", "softstep": {"step": "s2", "params": "pointwise"}},
     {"similarity": "cosine", "early_stopping": False},
     {"similarity": "dot", "weighting": "sparsemax"},
-    {"similarity": "l1", "weighting": "entmax", "algorithm": "ball_tree", "n_neighbors": 4},
+    {"similarity": "l1", "weighting": "entmax", "algorithm": "kd_tree", "n_neighbors": 4},
     {"weighting": "preconditioned", "numerical_embedding": None},
     {"weighting": "softpick", "n_neighbors": None, "batch_size": 8, "pool_size": 16},
     {"n_neighbors": 3, "algorithm": "kd_tree", "adjust": False},

@@ -19,7 +19,6 @@ from nona_sklearn import (
     SoftStepKNeighborsClassifier,
     SoftStepKNeighborsRegressor,
 )
-from nona_sklearn._inference import similarities
 from nona_sklearn._inference.evaluation import Evaluation
 from nona_sklearn._inference.neighbors import Exclusion, Neighbors
 from nona_sklearn._training import ensemble
@@ -107,7 +106,7 @@ def make_question(
     ids=str,
 )
 def test_predictions_tile_by_tile_are_the_definition(weighting, kwargs, monkeypatch):
-    monkeypatch.setitem(similarities.TILE, "cpu", (8, 15))
+    monkeypatch.setattr("nona_sklearn._inference.evaluation.BLOCK_PAIRS", 8 * 15)
     evaluation = make_question(weighting, **kwargs)
     neighbors = evaluation.neighbors
     excluded = None

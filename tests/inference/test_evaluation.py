@@ -9,7 +9,6 @@ import torch
 
 from nona_sklearn import NONAHead, SoftStep
 from nona_sklearn._data.embedded import Embedded
-from nona_sklearn._inference import similarities
 from nona_sklearn._inference.bank import NeighborBank
 from nona_sklearn._inference.evaluation import Evaluation
 from nona_sklearn._inference.neighbors import Exclusion, Neighbors
@@ -43,12 +42,12 @@ def queries(n):
 
 
 @pytest.mark.parametrize("leave_one_out", [False, True])
-@pytest.mark.parametrize("blocks", [(1, 1), (7, 16), (256, 39), (3, 2048)])
+@pytest.mark.parametrize("blocks", [1, 112, 9984, 6144])
 def test_blocks_do_not_change_results(bank, head, monkeypatch, leave_one_out, blocks):
     query = bank.embeddings if leave_one_out else queries(25)
     whole = evaluate(bank, head, query, leave_one_out).mean()
     heaviest, rows, _ = evaluate(bank, head, query, leave_one_out).heaviest(5)
-    monkeypatch.setitem(similarities.TILE, "cpu", blocks)
+    monkeypatch.setattr("nona_sklearn._inference.evaluation.BLOCK_PAIRS", blocks)
     ours = evaluate(bank, head, query, leave_one_out).mean()
     torch.testing.assert_close(ours, whole, rtol=0, atol=1e-6)
     ours, our_rows, values = evaluate(bank, head, query, leave_one_out).heaviest(5)
@@ -136,7 +135,7 @@ def test_multi_output(bank, head):
 
 
 def test_threads_change_neither_results_nor_their_number(bank, head, monkeypatch):
-    monkeypatch.setitem(similarities.TILE, "cpu", (5, 40))
+    monkeypatch.setattr("nona_sklearn._inference.evaluation.BLOCK_PAIRS", 5 * 40)
     alone = evaluate(bank, head, queries(25)).mean()
     torch.set_num_threads(3)
     together = evaluate(bank, head, queries(25)).mean()
@@ -157,7 +156,7 @@ def test_an_error_in_a_thread_is_raised_and_thread_counts_are_restored(bank):
 
 def test_a_prediction_does_not_depend_on_the_other_queries(monkeypatch):
     generator = torch.Generator().manual_seed(0)
-    neighbors = torch.randn(5000, 8, generator=generator)  # more than one tile
+    neighbors = torch.randn(5000, 8, generator=generator)  # more than one block
     bank = make_bank(neighbors, torch.randn(5000, generator=generator).double())
     query = torch.randn(300, 8, generator=generator)
     for head in (NONAHead(), NONAHead(step=SoftStep("s1")), NONAHead("cosine")):
@@ -174,7 +173,7 @@ def test_a_prediction_does_not_depend_on_the_other_queries(monkeypatch):
 @pytest.mark.parametrize("exclusion", [None, "itself", "group"])
 @pytest.mark.parametrize("prior", [False, True])
 @pytest.mark.parametrize("n_neighbors", [None, 9])
-def test_predictions_at_once_and_tile_by_tile_are_the_same(
+def test_predictions_at_once_and_block_by_block_are_the_same(
     bank, head, average, exclusion, prior, n_neighbors
 ):
     """What training differentiates is what is evaluated afterwards; also of whole rows."""
@@ -242,12 +241,11 @@ def test_a_similarity_put_in_place_of_another_is_the_one_that_counts(bank, monke
 # -- whole rows, and what is kept --------------------------------------------------------------
 
 
-def test_whole_rows_are_those_of_all_tiles(bank, head, monkeypatch):
-    """Of tiles of one width, whose memory serves one after the other."""
+def test_whole_rows_are_those_of_all_blocks(bank, head, monkeypatch):
     head, query = head.eval(), queries(6)
     expected = head.neighbor_weights(query, bank.embeddings).double()
     changes = bank.evaluate(head, Embedded(query)).influence()
-    monkeypatch.setitem(similarities.TILE, "cpu", (4, 8))
+    monkeypatch.setattr("nona_sklearn._inference.evaluation.BLOCK_PAIRS", 4 * 40)
     evaluation = bank.evaluate(head, Embedded(query))
     behind = torch.cat(evaluation.map_weighted_rows(lambda _, behind: behind.weights()))
     torch.testing.assert_close(behind, expected, rtol=0, atol=1e-6)
@@ -257,7 +255,7 @@ def test_whole_rows_are_those_of_all_tiles(bank, head, monkeypatch):
 def test_blocks_hold_a_number_of_weights(bank, monkeypatch):
     monkeypatch.setattr("nona_sklearn._inference.evaluation.BLOCK_PAIRS", 2 * len(bank))
     for head, most in [(NONAHead(), 2), (NONAHead(n_neighbors=19), 4)]:  # one more is searched
-        sizes = bank.evaluate(head, Embedded(queries(9)))._map_blocks(
+        sizes = bank.evaluate(head, Embedded(queries(9))).map_weighted_rows(
             lambda block, _: block.stop - block.start
         )
         assert max(sizes) == most
@@ -271,9 +269,8 @@ def test_so_few_queries_are_not_divided_among_threads(bank, monkeypatch):
         SimpleNamespace(map=lambda f, blocks, n: seen.append(n) or []),
     )
     torch.set_num_threads(2)
-    bank.evaluate(NONAHead(step=SoftStep("s2", on="rank")), Embedded(queries(9)))._map_blocks(
-        lambda *_: None
-    )
+    head = NONAHead(step=SoftStep("s2", on="rank"))
+    bank.evaluate(head, Embedded(queries(9))).map_weighted_rows(lambda *_: None)
     assert seen == [1]
 
 
@@ -286,17 +283,6 @@ def test_another_head_of_as_many_networks_compares_by_itself(bank):
         rtol=0,
         atol=0,
     )
-
-
-def test_networks_share_the_room_for_what_is_kept(bank, monkeypatch):
-    one = 8 * 40 * 5
-    for room, kept in [(2 * one, True), (2 * one - 1, False)]:
-        monkeypatch.setattr("nona_sklearn._inference.evaluation.CACHE_BYTES", room)
-        fresh = make_bank(torch.cat([bank.embeddings] * 2, dim=1), bank.targets)
-        head = AverageHead([NONAHead(), NONAHead()])
-        evaluation = fresh.evaluate(head, Embedded(torch.cat([queries(5)] * 2, dim=1)))
-        computers = evaluation._similarity_computers
-        assert [each.cache is not None for each in computers] == [kept] * 2
 
 
 @pytest.mark.parametrize("n_threads", [1, 2])

@@ -9,8 +9,8 @@ from sklearn.neighbors import KNeighborsTransformer, RadiusNeighborsTransformer
 
 from nona_sklearn._inference.index import (
     ALGORITHMS,
+    BruteIndex,
     GraphIndex,
-    TiledIndex,
     TransformerIndex,
     TreeIndex,
     check_algorithm,
@@ -20,7 +20,7 @@ from nona_sklearn.similarity import SIMILARITIES
 
 EXACT = [
     (algorithm, similarity)
-    for algorithm in ("auto", "brute", "kd_tree", "ball_tree")
+    for algorithm in ("auto", "brute", "kd_tree")
     for similarity in ALGORITHMS[algorithm]
 ]
 exact_indexes = pytest.mark.parametrize(("algorithm", "similarity"), EXACT)
@@ -163,7 +163,7 @@ def test_no_queries(algorithm, similarity):
         assert found.shape == (0, 2)
 
 
-@pytest.mark.parametrize("algorithm", ["brute", "kd_tree", "ball_tree"])
+@pytest.mark.parametrize("algorithm", ["brute"])
 def test_cosine_with_a_vector_of_zeros_is_zero(algorithm):
     rows = np.float32([[-1, 0], [0, 0], [0, -3], [1, 1], [0, 0], [0.1, -0.1]])
     index = make_index(algorithm, "cosine", rows)
@@ -236,15 +236,15 @@ def test_a_registered_similarity_of_ones_own(algorithm, monkeypatch):
 
 
 def test_no_rows():
-    for algorithm in ("auto", "kd_tree", "ball_tree"):
+    for algorithm in ("auto", "kd_tree"):
         for found in make_index(algorithm, "l2", normal(0, 3)).query(normal(4, 3), 2):
             assert found.shape == (4, 0)
 
 
 def test_auto_takes_a_tree_in_few_dimensions_only():
     assert isinstance(make_index("auto", "l2", normal(9, 2)), TreeIndex)
-    assert isinstance(make_index("auto", "dot", normal(9, 2)), TiledIndex)
-    assert isinstance(make_index("auto", "l2", normal(9, 33)), TiledIndex)
+    assert isinstance(make_index("auto", "dot", normal(9, 2)), BruteIndex)
+    assert isinstance(make_index("auto", "l2", normal(9, 33)), BruteIndex)
 
 
 # -- a graph -----------------------------------------------------------------------------------
@@ -311,7 +311,7 @@ def test_a_transformer_with_numbers_of_neighbors_that_differ():
 
 @pytest.mark.parametrize(
     ("algorithm", "similarity"),
-    [("kd_tree", "dot"), ("ball_tree", "dot"), ("hnsw", "dot"), ("hnsw", "l1")],
+    [("kd_tree", "dot"), ("hnsw", "dot"), ("hnsw", "l1")],
 )
 def test_an_algorithm_that_cannot_do_the_similarity(algorithm, similarity):
     with pytest.raises(ValueError, match=f"algorithm='{algorithm}' .*similarity='{similarity}'"):

@@ -1,4 +1,4 @@
-"""Similarities of a tile are the definitions, and the nearest rows those of all parts."""
+"""Similarities are the definitions, and the nearest rows those of all parts."""
 
 import math
 from itertools import pairwise
@@ -8,14 +8,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nona_sklearn._inference.index import make_index
-from nona_sklearn._inference.nearest import find_nearest, merge
-from nona_sklearn._inference.neighbors import Exclusion
-from nona_sklearn._inference.similarities import (
-    EuclideanComputer,
-    SimilarityComputer,
-    similarity_computer,
-)
+from nona_sklearn._inference.evaluation import Evaluation
+from nona_sklearn._inference.neighbors import Exclusion, Neighbors
+from nona_sklearn.attention import NONAHead
+from nona_sklearn.attention.prediction import Candidates
 from nona_sklearn.similarity import SIMILARITIES
 from nona_sklearn.softstep import equally_near, scale_similarity
 
@@ -40,11 +36,17 @@ def test_the_nearest_are_the_first_in_order_whatever_the_parts(data, k, share):
     """On a grid of whole numbers, where many rows are equally near."""
     generator = torch.Generator().manual_seed(data.draw(st.integers(0, 2**32 - 1)))
     query, bank = (torch.randint(3, (n, 2), generator=generator).float() for n in (4, 12))
-    excluded = torch.rand(4, 12, generator=generator) < share
+    labels = torch.arange(4)
+    excluded = torch.rand(12, generator=generator)[None] < share  # one label for a row
+    of_rows = torch.randint(4, (12,), generator=generator).masked_fill(~excluded[0], -1)
+    excluded = labels[:, None] == of_rows
 
     def found(rows):
-        index = make_index(data.draw(st.sampled_from(["brute", "kd_tree"])), "l2", bank[rows])
-        return find_nearest(index, query, excluded[:, rows].nonzero().unbind(dim=1), k)
+        algorithm = data.draw(st.sampled_from(["brute", "kd_tree"]))
+        part = bank[rows]
+        neighbors = Neighbors(part, part[:, 0], algorithm=algorithm)
+        evaluation = Evaluation(NONAHead(), neighbors, query, Exclusion(labels, of_rows[rows]))
+        return evaluation.find_nearest([k])[0]
 
     whole = found(slice(0, 12))
     admitted = SIMILARITIES["l2"](query, bank).masked_fill(excluded, -math.inf)
@@ -55,7 +57,8 @@ def test_the_nearest_are_the_first_in_order_whatever_the_parts(data, k, share):
     assert torch.equal(whole.n_admitted, (~excluded).sum(dim=1, keepdim=True))
 
     parts = parts_of(data.draw, 12)
-    merged = merge([found(rows) for rows in parts], [*(rows.start for rows in parts), 12])
+    starts = [*(rows.start for rows in parts), 12]
+    merged = Candidates.merge([found(rows) for rows in parts], starts)
     merged = merged.first(k)
     for name in ("positions", "similarity", "n_admitted"):
         assert torch.equal(getattr(merged, name), getattr(whole, name)), name
@@ -77,26 +80,17 @@ def test_pairs_of_an_exclusion_are_its_mask(queries, neighbors):
 
 
 @pytest.mark.parametrize("similarity", ["l2", "log_l2"])
-@pytest.mark.parametrize("kept_bytes", [0, 2**20])
 @pytest.mark.parametrize("scale", [1e-20, 1.0, 1e15])
 @pytest.mark.parametrize("offset", [0.0, 100.0])
-def test_one_product_is_the_distance(similarity, kept_bytes, scale, offset):
+def test_one_product_is_the_distance(similarity, scale, offset):
     """Also of twins, of rows nearly the same, and whatever the unit."""
     query, neighbors = scale * (numbers(9, 5) + offset), scale * (numbers(30, 5, seed=1) + offset)
     neighbors[3], neighbors[4] = query[2], query[2] * (1 + 4 * EPS)
-    computer = similarity_computer(similarity, neighbors, kept_bytes)
-    assert (computer.cache is None) == (kept_bytes == 0)
     exact = SIMILARITIES[similarity](query.double(), neighbors.double())
     if similarity == "log_l2":  # float64 has smaller distances
         exact = exact.clamp_max(-math.log(torch.finfo(torch.float32).tiny))
-    ours = computer.bind(query).compute(slice(0, 30)).double()
+    ours = SIMILARITIES[similarity](query, neighbors).double()
     torch.testing.assert_close(ours, exact, rtol=4 * EPS, atol=4 * EPS * scale)
-
-
-def test_the_neighbours_side_is_kept_where_there_is_room_for_it():
-    neighbors = numbers(10, 3)
-    assert similarity_computer("l2", neighbors, 8 * 10 * 5).cache is not None
-    assert similarity_computer("l2", neighbors, 8 * 10 * 5 - 1).cache is None
 
 
 @pytest.mark.parametrize(("of_query", "of_neighbors"), [(1e25, 1.0), (1.0, 1e25), (1e-25, 1e25)])
@@ -104,23 +98,9 @@ def test_the_neighbours_side_is_kept_where_there_is_room_for_it():
 def test_lengths_far_apart_stay_in_range(of_query, of_neighbors, sign):
     query = of_query * numbers(9, 5)
     neighbors = sign * of_neighbors * (1 + numbers(30, 5, seed=1).abs())
-    ours = similarity_computer("l2", neighbors).bind(query).compute(slice(0, 30)).double()
+    ours = SIMILARITIES["l2"](query, neighbors).double()
     exact = SIMILARITIES["l2"](query.double(), neighbors.double())
     torch.testing.assert_close(ours, exact, rtol=4 * EPS, atol=0)
-
-
-def test_memory_of_one_tile_serves_the_next():
-    similarities = similarity_computer("l2", numbers(20, 3)).bind(numbers(4, 3, seed=1))
-    first, second = (similarities.compute(slice(i, i + 10)) for i in (0, 10))
-    assert first.data_ptr() == second.data_ptr()
-
-
-@pytest.mark.parametrize("n", [1, 2, 4, 5, 6])
-def test_as_many_queries_as_rows_as_columns(n):
-    """Pieces of memory of one shape are still several."""
-    query, neighbors = numbers(n, 3), numbers(n, 3, seed=1)
-    ours = similarity_computer("l2", neighbors).bind(query).compute(slice(0, n))
-    torch.testing.assert_close(ours, SIMILARITIES["l2"](query, neighbors))
 
 
 @pytest.mark.parametrize("similarity", SIMILARITIES)
@@ -128,19 +108,12 @@ def test_similarities_do_not_depend_on_the_other_queries(similarity):
     """To the rounding of float64 beside float32: hardly ever another last digit."""
     query, neighbors = numbers(40, 7), numbers(61, 7, seed=1)
     neighbors[5:9] = query[3]
-    computer = similarity_computer(similarity, neighbors)
-    whole = computer.bind(query).compute(slice(0, 61))
+    whole = SIMILARITIES[similarity](query, neighbors)
     for i in range(40):
-        alone = computer.bind(query[i : i + 1]).compute(slice(0, 61))
+        alone = SIMILARITIES[similarity](query[i : i + 1], neighbors)
         torch.testing.assert_close(alone, whole[i : i + 1], rtol=2 * EPS, atol=2 * EPS)
-    parts = [computer.bind(query).compute(slice(a, a + 7)).clone() for a in range(0, 61, 7)]
-    torch.testing.assert_close(torch.cat(parts, dim=1)[:, :61], whole, rtol=2 * EPS, atol=2 * EPS)
-
-
-def test_other_types_take_the_definition():
-    assert type(similarity_computer("l2", numbers(3, 2).double())) is SimilarityComputer
-    assert type(similarity_computer("l1", numbers(3, 2))) is SimilarityComputer
-    assert type(similarity_computer("l2", numbers(3, 2))) is EuclideanComputer
+    parts = [SIMILARITIES[similarity](query, neighbors[a : a + 7]) for a in range(0, 61, 7)]
+    torch.testing.assert_close(torch.cat(parts, dim=1), whole, rtol=2 * EPS, atol=2 * EPS)
 
 
 # -- equally near --------------------------------------------------------------------------------
