@@ -14,7 +14,7 @@ from .._utils.threads import cached_property
 from ..attention import AverageHead, NONAHead
 from ..attention.functional import Excluded, Pairs
 from ..attention.prediction import Offset
-from .index import Index, make_index
+from .index import GraphIndex, Index, make_index
 
 
 @dataclass
@@ -168,9 +168,10 @@ class Neighbors:
 
     def graphs(self) -> list[np.ndarray] | None:
         """The graphs of the indexes as arrays of bytes, or None if there are none."""
-        for (algorithm, *_), indexes in self.cache.indexes.items():
-            if algorithm == "hnsw":
-                return [index.serialized() for index in indexes]
+        for indexes in self.cache.indexes.values():
+            graphs = [index.serialized() for index in indexes if isinstance(index, GraphIndex)]
+            if len(graphs) == len(indexes):
+                return graphs
         return self.cache.graphs
 
 

@@ -433,16 +433,15 @@ class NONAHead(nn.Module):
             Weighted means of the targets, each adjusted to its query.
         """
         values = targets.reshape(len(targets), -1)
+        options = log_prior, adjustment_scale
 
-        def rows_of(candidates: Candidates | None) -> Rows:
-            embeddings = query, neighbors
-            options = log_prior, adjustment_scale
+        def rows_of(candidates: Candidates) -> Rows:
             return self.rows_class(
-                self, *embeddings, values, candidates, *options, training=self.training
+                self, query, neighbors, values, candidates, *options, training=self.training
             )
 
         if self.training and self.is_plain:  # compares, weighs and averages in one pass
-            rows = rows_of(None)
+            rows = rows_of(Candidates(query.new_empty(len(query), 0)))
             means = L2Attention.apply(
                 self.metric_part(query),
                 self.metric_part(neighbors),
@@ -452,14 +451,14 @@ class NONAHead(nn.Module):
                 log_prior,
             )
             n_admitted = len(neighbors) - count_excluded(excluded, len(query))
-            total = (n_admitted > 0)[:, None].to(means)
-            means = rows.adjusted_mean(means, total=total)
+            means = rows.adjusted_mean(means, total=(n_admitted > 0)[:, None].to(means))
         elif self.training and (k := self.most_weighed(len(neighbors))) is not None:
             means = rows_of(compare_nearest(self, query, neighbors, excluded, k)).mean()
         else:
             functions = SIMILARITIES | (TRAINING_SIMILARITIES if self.training else {})
             by_l2 = not self.training and self.n_adjusted > 0
-            means = rows_of(compare_all(self, query, neighbors, excluded, by_l2, functions)).mean()
+            candidates = compare_all(self, query, neighbors, excluded, by_l2, functions)
+            means = rows_of(candidates).mean()
         return means.to(targets.dtype).reshape(len(query), *targets.shape[1:])
 
     def credible(self, means: Tensor, total: Tensor | float = 1.0) -> Tensor:

@@ -93,7 +93,8 @@ class Candidates:
         # The rows of a part are in order, so that a stable order breaks ties by row.
         similarity, order = similarity.sort(dim=1, descending=True, stable=True)
         n_admitted = [part.n_admitted for part in parts if part.n_admitted is not None]
-        return cls(similarity, positions.gather(1, order), sum(n_admitted), nearest)
+        n_of_all = torch.stack(n_admitted).sum(dim=0)
+        return cls(similarity, positions.gather(1, order), n_of_all, nearest)
 
 
 @dataclass(frozen=True, eq=False)
@@ -261,7 +262,7 @@ class Rows:
         query: Tensor,
         neighbors: Tensor,
         targets: Tensor,
-        candidates: Candidates | None,
+        candidates: Candidates,
         log_prior: Tensor | None = None,
         adjustment_scale: Tensor | float | None = 1.0,
         offset: Offset | None = None,
