@@ -21,7 +21,6 @@ from torch import Tensor
 from .._utils.chunks import spans
 from .._utils.threads import WORKERS, cached_property
 from ..attention import AverageHead, NONAHead
-from ..attention.functional import count_excluded
 from ..attention.prediction import Candidates, compare_all, nearest_by_l2
 from .index import METRICS
 from .influence import TrendShifts, changes_with, changes_without, influence_of_block
@@ -405,23 +404,45 @@ class Evaluation:
         finite = [k for k in bounds if k is not None]
         return finite if len(finite) == len(bounds) else None
 
-    def search(self) -> tuple[Candidates, ...] | None:
-        """Find each query's candidate rows, plus one spare so that another may be removed.
+    def search(self, wanted: Sequence[int] | None = None) -> tuple[Candidates, ...] | None:
+        """Find each query's candidate rows in each network: so many of the nearest.
 
-        They are searched once. None where all rows can have weight, which are compared block by
-        block.
+        By default these are all that can have weight, and one to take the place of another; None
+        where these are all rows, which are compared block by block. They are searched once.
         """
-        n_rows = len(self.neighbors)
-        bounds = self.bounds(n_rows)
-        if bounds is None or self.candidates is not None:
-            return self.candidates
-        wanted = [min(k + 1, n_rows) for k in bounds]
-        kept = self.nearest_rows
-        if kept is None or any(
-            part.similarity.shape[1] < k for part, k in zip(kept, wanted, strict=True)
-        ):
-            kept = self.nearest_rows = self.find_nearest(wanted)
-        return tuple(part.first(k) for part, k in zip(kept, wanted, strict=True))
+        n_rows, bounds = len(self.neighbors), None
+        if wanted is None:
+            bounds = self.bounds(n_rows)
+            if bounds is None or self.candidates is not None:
+                return self.candidates
+            wanted = [min(k + 1, n_rows) for k in bounds]
+            if kept := self.nearest_rows:
+                pairs = [*zip(kept, wanted, strict=True)]
+                if all(part.similarity.shape[1] >= k for part, k in pairs):
+                    return tuple(part.first(k) for part, k in pairs)
+        indexes = self._searched.indexes(self.head)
+
+        def find(queries: slice) -> list[Candidates]:
+            excluded = None if self.exclusion is None else self.exclusion.of(queries)
+            networks = []
+            for (head, query, z), index, k in zip(
+                self.split_by_head, indexes, wanted, strict=True
+            ):
+                compared = head.metric_part(query)[queries]
+                nearest = index.query(compared, k, excluded)
+                by_l2 = None
+                if self._fades(head):
+                    by_l2 = nearest_by_l2(compared, head.metric_part(z), excluded)
+                networks.append(Candidates.of_search(*nearest, n_rows, excluded, by_l2))
+            return networks
+
+        at_once = [index.n_queries_at_once(k) for index, k in zip(indexes, wanted, strict=True)]
+        blocks = self._map_in_threads(find, min(SEARCHED_QUERIES, *at_once))
+        blocks = blocks or [find(slice(0, 0))]
+        networks = tuple(Candidates.concatenate(list(of)) for of in zip(*blocks, strict=True))
+        if bounds is not None:
+            self.nearest_rows = networks
+        return networks
 
     def with_nearest(self, k: int) -> Evaluation:
         """The same, with at least the k nearest rows of each network, if those weighed are few.
@@ -432,16 +453,7 @@ class Evaluation:
         if bounds is None or k <= min(bounds) or self.candidates is not None:
             return self
         wanted = [min(max(bound + 1, k), len(self.neighbors)) for bound in bounds]
-        return replace(self, candidates=self.find_nearest(wanted))
-
-    def find_nearest(self, wanted: Sequence[int]) -> tuple[Candidates, ...]:
-        """The nearest rows of each network, so many of each."""
-        indexes = self._searched.indexes(self.head)
-        parts = zip(self.split_by_head, indexes, wanted, strict=True)
-        return tuple(
-            self._find(head, head.metric_part(query), index, k, head.metric_part(z))
-            for (head, query, z), index, k in parts
-        )
+        return replace(self, candidates=self.search(wanted))
 
     def nearest(self, k: int) -> tuple[Tensor, Tensor]:
         """Distances, in float64, and positions (q, k) of the k nearest neighbours, nearest first.
@@ -452,11 +464,17 @@ class Evaluation:
         similarity, algorithm = self.similarity_of_distance, self._searched.algorithm
         algorithm = algorithm if isinstance(algorithm, str) else "auto"
         index = self.neighbors.joint_index(self.head, similarity, algorithm)
-        candidates = self._find(None, self.head.metric_part(self.query), index, k, self.query)
-        assert candidates.positions is not None
-        missing = candidates.positions == len(self.neighbors)
-        distances = float(similarity == "cosine") - candidates.similarity.double()
-        return distances.clamp_min(0), candidates.positions.masked_fill(missing, -1)
+        query = self.head.metric_part(self.query)
+
+        def find(queries: slice) -> tuple[Tensor, Tensor]:
+            excluded = None if self.exclusion is None else self.exclusion.of(queries)
+            return index.query(query[queries], k, excluded)
+
+        size = min(SEARCHED_QUERIES, index.n_queries_at_once(k))
+        blocks = self._map_in_threads(find, size) or [find(slice(0, 0))]
+        nearness, positions = map(torch.cat, zip(*blocks, strict=True))
+        distances = (float(similarity == "cosine") - nearness.double()).clamp_min(0)
+        return distances, positions.masked_fill(nearness == -math.inf, -1)
 
     @property
     def similarity_of_distance(self) -> str:
@@ -469,29 +487,6 @@ class Evaluation:
         """The neighbours; where times exclude many of them, 'brute' leaves these out itself."""
         times = None if self.exclusion is None else self.exclusion.times
         return self.neighbors if times is None else self.neighbors.searched_by("brute")
-
-    def _find(
-        self, head: NONAHead | None, query: Tensor, index: Any, k: int, rows: Tensor
-    ) -> Candidates:
-        """The k nearest admitted rows of all queries, by an index of the compared `rows`."""
-        n_rows = len(index)
-
-        def find(queries: slice) -> Candidates:
-            excluded = None if self.exclusion is None else self.exclusion.of(queries)
-            similarity, positions = index.query(query[queries], k, excluded)
-            n_excluded = count_excluded(excluded, len(similarity))[:, None]
-            nearest = None
-            if head is not None and self._fades(head):
-                nearest = nearest_by_l2(query[queries], rows, excluded)
-            return Candidates(
-                similarity,
-                positions.masked_fill(similarity == -math.inf, n_rows),
-                (n_rows - n_excluded).to(positions.device),
-                nearest,
-            )
-
-        size = min(SEARCHED_QUERIES, index.n_queries_at_once(k))
-        return Candidates.concatenate(self._map_in_threads(find, size) or [find(slice(0, 0))])
 
     def _fades(self, head: NONAHead) -> bool:
         """Whether a head needs Euclidean distances, which its similarities do not hold."""

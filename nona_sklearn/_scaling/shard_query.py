@@ -138,7 +138,7 @@ def part_of(query: ShardQuery, bank: NeighborBank, n_rows: int, n_neighbors: int
         parts = evaluation.split_by_head
         compared = tuple(compare_all(head, q, z, excluded, by_l2=True) for head, q, z in parts)
         return Part(light, ids, compared)
-    found = evaluation.find_nearest([max(k, n_neighbors) + 1 for k in bounds])
+    found = evaluation.search([max(k, n_neighbors) + 1 for k in bounds]) or ()
     kept, positions = _renumber([each.positions for each in found], len(neighbors))
     candidates = [replace(each, positions=p) for each, p in zip(found, positions, strict=True)]
     return Part(neighbors[kept], ids[kept], tuple(candidates))

@@ -62,6 +62,20 @@ class Candidates:
         tensors = {name: tensor for name, tensor in vars(self).items() if tensor is not None}
         return Candidates(**{name: tensor[queries] for name, tensor in tensors.items()})
 
+    @classmethod
+    def of_search(
+        cls,
+        similarity: Tensor,
+        positions: Tensor,
+        n_rows: int,
+        excluded: Excluded,
+        nearest: Tensor | None = None,
+    ) -> Candidates:
+        """What an index finds among so many rows, some of which are excluded."""
+        n_admitted = n_rows - count_excluded(excluded, len(similarity))[:, None]
+        positions = positions.masked_fill(similarity == -math.inf, n_rows)
+        return cls(similarity, positions, n_admitted.to(positions.device), nearest)
+
     def first(self, k: int) -> Candidates:
         """The k nearest of them."""
         assert self.positions is not None

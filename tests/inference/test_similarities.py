@@ -46,7 +46,7 @@ def test_the_nearest_are_the_first_in_order_whatever_the_parts(data, k, share):
         part = bank[rows]
         neighbors = Neighbors(part, part[:, 0], algorithm=algorithm)
         evaluation = Evaluation(NONAHead(), neighbors, query, Exclusion(labels, of_rows[rows]))
-        return evaluation.find_nearest([k])[0]
+        return evaluation.search([k])[0]
 
     whole = found(slice(0, 12))
     admitted = SIMILARITIES["l2"](query, bank).masked_fill(excluded, -math.inf)
