@@ -101,9 +101,9 @@ class NeighborBank:
 
     def __post_init__(self):
         if self.ids is None:
-            vars(self)["ids"] = torch.arange(len(self), device=self.embeddings.device)
+            object.__setattr__(self, "ids", torch.arange(len(self), device=self.embeddings.device))
         if self.next_id is None:
-            vars(self)["next_id"] = torch.tensor(len(self))
+            object.__setattr__(self, "next_id", torch.tensor(len(self)))
         if self.groups is not None and self.group_names is None:
             n_groups = int(self.groups.max()) + 1 if len(self) else 0
             vars(self)["group_names"] = np.full(n_groups, None, dtype=object)

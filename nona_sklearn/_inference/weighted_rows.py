@@ -1,4 +1,4 @@
-"""All weights and adjusted values of a block of queries, averaged over the networks."""
+"""All weights and adjusted targets of a block of queries, averaged over the networks."""
 
 from __future__ import annotations
 
@@ -17,10 +17,17 @@ from ..ranking import nearest_first
 
 
 class WeightedRows:
-    """Weights and adjusted values of a block of queries, in float64, averaged over networks.
+    """Weights and adjusted targets of a block of queries, in float64, averaged over networks.
 
-    Columns are all rows of the bank, or those that any of the networks weighs: each query's own,
-    ascending, and then some without a row and without weight.
+    Columns are all rows of the bank, or the rows that a network weighs: ascending for each query,
+    and then some without a row and without weight.
+
+    Parameters
+    ----------
+    networks : list of Rows
+        The rows of each network.
+    excluded : pairs or bool Tensor of shape (q, n), optional
+        Queries, and rows of the bank that are excluded for them.
     """
 
     def __init__(self, networks: list[Rows], excluded: Excluded = None):
@@ -28,41 +35,9 @@ class WeightedRows:
         self.n_rows = len(networks[0].targets)
 
     def __len__(self) -> int:
-        return len(self.networks[0].query)
+        return len(self.networks[0])
 
-    @cached_property
-    def _joined(self) -> tuple[Tensor, Tensor] | None:
-        """Rows of the columns, (q, m), and each network's columns, side by side, (q, K k)."""
-        each = [rows.positions for rows in self.networks if rows.positions is not None]
-        if not each:
-            return None
-        positions = torch.cat(each, dim=1)
-        ordered, order = positions.sort(dim=1)
-        new = F.pad(ordered[:, 1:] != ordered[:, :-1], (1, 0), value=True)
-        column = new.cumsum(dim=1) - 1
-        n_columns = int(column.amax()) + 1 if column.numel() else 0
-        rows = positions.new_full((len(positions), n_columns), self.n_rows)
-        return rows.scatter_(1, column, ordered), torch.zeros_like(order).scatter_(
-            1, order, column
-        )
-
-    @property
-    def positions(self) -> Tensor | None:
-        """The columns' rows, (q, m), of one that has none the length of the bank; None: all."""
-        return None if self._joined is None else self._joined[0]
-
-    def align(self, each: list[Tensor]) -> Tensor:
-        """What the networks have for their own columns, as (K, q, m) for the joined ones."""
-        if self._joined is None:
-            return torch.stack(each)
-        rows, columns = self._joined
-        shares = columns.split([values.shape[1] for values in each], dim=1)
-        return torch.stack(
-            [
-                values.new_zeros(rows.shape).scatter_add_(1, own, values)
-                for own, values in zip(shares, each, strict=True)
-            ]
-        )
+    # -- means -----------------------------------------------------------------------------
 
     def mean(self) -> Tensor:
         """The mean of the networks' predictions, (q, c)."""
@@ -76,80 +51,138 @@ class WeightedRows:
         """The mean of the networks' sums of steps, (q,)."""
         return torch.stack([rows.step_sum() for rows in self.networks]).mean(dim=0)
 
+    # -- columns ---------------------------------------------------------------------------
+
+    @cached_property
+    def _joined(self) -> tuple[Tensor, Tensor] | None:
+        """Positions of the columns, (q, m), and the column of each candidate, (q, K k)."""
+        parts = [rows.positions for rows in self.networks if rows.positions is not None]
+        if not parts:
+            return None
+        candidates, order = torch.cat(parts, dim=1).sort(dim=1)
+        is_new = F.pad(candidates[:, 1:] != candidates[:, :-1], (1, 0), value=True)
+        column = is_new.cumsum(dim=1) - 1
+        n_columns = int(column.amax()) + 1 if column.numel() else 0
+        positions = candidates.new_full((len(candidates), n_columns), self.n_rows)
+        positions.scatter_(1, column, candidates)
+        return positions, torch.zeros_like(order).scatter_(1, order, column)
+
+    @property
+    def positions(self) -> Tensor | None:
+        """Bank position of each column, (q, m); `n_rows` marks an empty one. None: all rows."""
+        return None if self._joined is None else self._joined[0]
+
+    @property
+    def _rows(self) -> slice | Tensor:
+        """What selects the columns from tensors of the bank's rows; any row for an empty one."""
+        if self.positions is None:
+            return slice(None)
+        return self.positions.clamp_max(max(self.n_rows - 1, 0))
+
+    def align(self, values: list[Tensor]) -> Tensor:
+        """Values of each network's candidates at the columns, (K, q, m); 0 elsewhere."""
+        if self._joined is None:
+            return torch.stack(values)
+        positions, columns = self._joined
+        columns_of_networks = columns.split([part.shape[1] for part in values], dim=1)
+        aligned = [
+            part.new_zeros(positions.shape).scatter_add_(1, column, part)
+            for column, part in zip(columns_of_networks, values, strict=True)
+        ]
+        return torch.stack(aligned)
+
+    def by_row(self, values: Tensor) -> Tensor:
+        """Values of the columns, (q, m, c), at all rows of the bank, (q, n, c)."""
+        if self.positions is None:
+            return values
+        of_rows = values.new_zeros(len(values), self.n_rows + 1, values.shape[2])
+        positions = self.positions[..., None].expand_as(values)
+        return of_rows.scatter_(1, positions, values)[:, :-1]  # the last is of empty columns
+
+    def sum_by_row(self, values: Tensor) -> Tensor:
+        """Sums over the queries of values of the columns, (q, m), by the bank's rows, (n,)."""
+        if self.positions is None:
+            return values.sum(dim=0)
+        sums = values.new_zeros(self.n_rows + 1)  # the last is of empty columns
+        return sums.index_add_(0, self.positions.flatten(), values.flatten())[:-1]
+
+    # -- weights ---------------------------------------------------------------------------
+
     def weights(self, power: float = 1.0) -> Tensor:
         """The mean of the networks' weights, each taken to a power, (q, m)."""
         if len(self.networks) == 1 and self._joined is None:
             return self.networks[0].shares(power)
-        return self._of_networks(power).mean(dim=0)
+        return self.network_weights(power).mean(dim=0)
 
-    def _of_networks(self, power: float = 1.0) -> Tensor:
+    def network_weights(self, power: float = 1.0) -> Tensor:
+        """Each network's weights, taken to a power, (K, q, m)."""
         return self.align([rows.shares(power) for rows in self.networks])
+
+    def sparse(self, tolerance: float = 0.0) -> sparse.csr_array:
+        """Weights above a tolerance, (q, n)."""
+        weights, positions = self.weights().cpu().numpy(), np.arange(self.n_rows)
+        if self.positions is not None:
+            positions = self.positions.cpu().numpy()
+        return sparse_rows(weights, positions, weights > tolerance, self.n_rows)
+
+    # -- adjusted targets ------------------------------------------------------------------
 
     @cached_property
     def values(self) -> Tensor:
         """Values of distributions, (q, m, n_outputs), or (1, n, n_outputs) if all have the same.
 
-        They are the adjusted values with the residuals of a trend in full, whose spread is that
+        They are the adjusted targets with the residuals of a trend in full, whose spread is that
         of errors, less what that adds to their weighted mean.
         """
-        rows, weights = self._every_row, self._of_networks()
-        return self._with_residuals(self._mean_adjusted(rows, weights), rows, weights)
+        weights = self.network_weights()
+        return self._with_residuals(self._adjusted(self._rows, weights), self._rows, weights)
+
+    def _adjusted(self, rows: slice | Tensor, weights: Tensor) -> Tensor:
+        """Adjusted targets of rows, averaged over networks by their weights (K, q, m).
+
+        Where all weights are 0, it is a plain average.
+        """
+        first = self.networks[0]
+        targets = first.targets[rows]
+        targets = targets if targets.ndim == 3 else targets[None]
+        if not first.moves_targets:
+            return targets
+        # In this form, rounded shares leave targets as they are where nothing moves them.
+        moves = (network.adjusted(rows) - targets for network in self.networks)
+        shares = zip(_shares(weights), moves, strict=True)
+        mean = targets + sum(share[..., None] * move for share, move in shares)
+        return first.head.within_bounds(mean)  # beyond which it may be by rounding
 
     def _with_residuals(self, values: Tensor, rows: slice | Tensor, weights: Tensor) -> Tensor:
-        """Adjusted values of rows, with residuals in full, less what that adds to the mean."""
+        """Adjusted targets of rows, with residuals in full, less what that adds to the mean."""
         if self.networks[0].offset is None:
             return values
         return values + self._residuals_not_kept(rows, weights) - self._mean_not_kept
 
     def _residuals_not_kept(self, rows: slice | Tensor, weights: Tensor) -> Tensor:
-        """What adjusted values of rows would gain, averaged over networks by their weights."""
-        each = zip(_shares(weights), self.networks, strict=True)
-        parts = (share[..., None] * own.residuals_not_kept(rows) for share, own in each)
-        return torch.stack([*parts]).sum(dim=0)
+        """What adjusted targets of rows would gain, averaged over networks by their weights."""
+        shares = zip(_shares(weights), self.networks, strict=True)
+        parts = [share[..., None] * network.residuals_not_kept(rows) for share, network in shares]
+        return torch.stack(parts).sum(dim=0)
 
     @cached_property
     def _mean_not_kept(self) -> Tensor:
         """The weighted mean of this over all rows, (q, 1, n_outputs)."""
-        added = self._residuals_not_kept(self._every_row, self._of_networks())
-        return self.weights()[:, None] @ added
+        gains = self._residuals_not_kept(self._rows, self.network_weights())
+        return self.weights()[:, None] @ gains
 
-    @property
-    def _every_row(self) -> slice | Tensor:
-        """What selects the columns from tensors of the bank's rows."""
-        return slice(None) if self.positions is None else self._rows
-
-    @property
-    def _rows(self) -> Tensor:
-        """Rows with which to index the bank's tensors; any for a column without a row."""
-        assert self.positions is not None
-        return self.positions.clamp_max(max(self.n_rows - 1, 0))
-
-    def _mean_adjusted(self, rows: slice | Tensor, weights: Tensor) -> Tensor:
-        """Adjusted values of rows, averaged over networks by their weights (K, q, m).
-
-        Where all weights are 0, it is a plain average.
-        """
-        values = self.networks[0].targets[rows]
-        values = values if values.ndim == 3 else values[None]
-        if not self.networks[0].moves_targets:
-            return values
-        moves = (network.adjusted(rows) - values for network in self.networks)
-        # In this form, rounded shares leave values as they are where nothing moves them.
-        shares = zip(_shares(weights), moves, strict=True)
-        mean = values + sum(share[..., None] * move for share, move in shares)
-        return self.networks[0].head.within_bounds(mean)  # beyond which it may be by rounding
+    # -- the heaviest ----------------------------------------------------------------------
 
     def heaviest(self, k: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Weights and positions (q, k) and adjusted values (q, k, n_outputs), heaviest first.
+        """Weights and positions (q, k) and adjusted targets (q, k, n_outputs), heaviest first.
 
-        Of equally heavy rows the first of the bank comes first. Of the candidates, those without
-        weight come last, the nearest first; after them other rows, excluded ones at the end.
+        Of equally heavy rows the first of the bank comes first. Candidates without weight come
+        last, the nearest first; after them other rows, excluded ones at the end.
         """
-        weights, positions, each = self._heaviest(k)
-        values = self._mean_adjusted(positions, each)
-        head = self.networks[0].head
+        weights, positions, network_weights = self._heaviest(k)
+        values, head = self._adjusted(positions, network_weights), self.networks[0].head
         if head.bounds is None and not isinstance(head, ClassHead):  # whose values end
-            values = self._with_residuals(values, positions, each)
+            values = self._with_residuals(values, positions, network_weights)
         return weights, positions, values
 
     def network_shares(self, k: int) -> Tensor:
@@ -158,66 +191,48 @@ class WeightedRows:
 
     def _heaviest(self, k: int) -> tuple[Tensor, Tensor, Tensor]:
         """Weights and positions (q, k) of k neighbours, and each network's weights (K, q, k)."""
-        weights = self.weights()
+        weights, network_weights = self.weights(), self.network_weights()
+        n_networks = len(network_weights)
         if self.positions is None:
-            excluded = self.networks[0].excluded
-            positions = nearest_first(weights, excluded, k)[:, :k]
-            each = torch.stack([own.gather(1, positions) for own in self._of_networks()])
-            return weights.gather(1, positions), positions, each
+            positions = nearest_first(weights, self.networks[0].excluded, k)[:, :k]
+            network_weights = network_weights.gather(2, positions.expand(n_networks, -1, -1))
+            return weights.gather(1, positions), positions, network_weights
         weights = torch.where(self.positions < self.n_rows, weights, -1.0)
-        nearest = torch.where(weights > 0, -1, self._places()).argsort(dim=1, stable=True)
-        found, order = weights.gather(1, nearest).sort(dim=1, descending=True, stable=True)
-        found, column = found[:, :k], nearest.gather(1, order[:, :k])
+        nearest = torch.where(weights > 0, -1, self._ranks()).argsort(dim=1, stable=True)
+        heaviest, order = weights.gather(1, nearest).sort(dim=1, descending=True, stable=True)
+        heaviest, column = heaviest[:, :k], nearest.gather(1, order[:, :k])
         positions = self.positions.gather(1, column)
-        each = self._of_networks()
-        each = each.gather(2, column.expand(len(each), -1, -1))
-        if found.shape[1] < k or (found < 0).any():
-            positions = self._with_further_rows(positions, found >= 0, k)
-            missing = k - found.shape[1]
-            found, each = F.pad(found, (0, missing)), F.pad(each, (0, missing))
-        return found.clamp_min(0.0), positions, each
+        network_weights = network_weights.gather(2, column.expand(n_networks, -1, -1))
+        if heaviest.shape[1] < k or (heaviest < 0).any():
+            positions = self._with_rows_beyond(positions, heaviest >= 0, k)
+            missing = k - heaviest.shape[1]
+            heaviest = F.pad(heaviest, (0, missing))
+            network_weights = F.pad(network_weights, (0, missing))
+        return heaviest.clamp_min(0.0), positions, network_weights
 
-    def _places(self) -> Tensor:
-        """The place of each column's row among the nearest, in the network where it is first."""
+    def _ranks(self) -> Tensor:
+        """The best rank of each column's row among the nearest of a network, (q, m)."""
         assert self._joined is not None
-        rows, columns = self._joined
-        places = [torch.arange(own.weights.shape[1], device=rows.device) for own in self.networks]
-        first = torch.full_like(rows, self.n_rows)
-        return first.scatter_reduce_(1, columns, torch.cat(places).expand_as(columns), "amin")
+        positions, columns = self._joined
+        ranks = [
+            torch.arange(rows.weights.shape[1], device=positions.device) for rows in self.networks
+        ]
+        best = torch.full_like(positions, self.n_rows)
+        return best.scatter_reduce_(1, columns, torch.cat(ranks).expand_as(columns), "amin")
 
-    def _with_further_rows(self, positions: Tensor, found: Tensor, k: int) -> Tensor:
-        """Rows (q, k): those found of some, then others, excluded ones last."""
-        last = positions.new_zeros(len(positions), self.n_rows + 1)  # the last column is no row
+    def _with_rows_beyond(self, positions: Tensor, is_row: Tensor, k: int) -> Tensor:
+        """Positions (q, k): those of candidates, then other rows, excluded ones last."""
+        # In the order in which rows are taken: 0, 1 if excluded, 2 if they are candidates.
+        order = positions.new_zeros(len(positions), self.n_rows + 1)  # the last is no row
         if self.excluded is not None:
-            last[:, :-1][self.excluded] = 1
-        last.scatter_(1, positions, torch.where(found, 2, 0).maximum(last.gather(1, positions)))
-        last[:, -1] = 3
-        others = last.argsort(dim=1, stable=True)
-        n_found = found.sum(dim=1, keepdim=True)
-        place = torch.arange(k, device=positions.device) - n_found
-        filled = others.gather(1, place.clamp_min(0))
-        return torch.where(place < 0, F.pad(positions, (0, k - positions.shape[1])), filled)
-
-    def sparse(self, tolerance: float = 0.0) -> sparse.csr_array:
-        """Weights above a tolerance, (q, n)."""
-        weights = self.weights().cpu().numpy()
-        rows = np.arange(self.n_rows) if self.positions is None else self.positions.cpu().numpy()
-        return sparse_rows(weights, rows, weights > tolerance, self.n_rows)
-
-    def by_row(self, values: Tensor) -> Tensor:
-        """Something for each column, (q, m, c), for each of the bank's rows, (q, n, c)."""
-        if self.positions is None:
-            return values
-        found = values.new_zeros(len(values), self.n_rows + 1, values.shape[2])
-        places = self.positions[..., None].expand_as(values)
-        return found.scatter_(1, places, values)[:, :-1]  # the last is of columns without a row
-
-    def sum_by_row(self, values: Tensor) -> Tensor:
-        """Sums over the queries of something for each column, (q, m), by the bank's rows, (n,)."""
-        if self.positions is None:
-            return values.sum(dim=0)
-        sums = values.new_zeros(self.n_rows + 1)  # the last is of columns without a row
-        return sums.index_add_(0, self.positions.flatten(), values.flatten())[:-1]
+            order[:, :-1][self.excluded] = 1
+        of_candidates = torch.where(is_row, 2, 0).maximum(order.gather(1, positions))
+        order.scatter_(1, positions, of_candidates)
+        order[:, -1] = 3
+        beyond = order.argsort(dim=1, stable=True)
+        rank = torch.arange(k, device=positions.device) - is_row.sum(dim=1, keepdim=True)
+        filled = beyond.gather(1, rank.clamp_min(0))
+        return torch.where(rank < 0, F.pad(positions, (0, k - positions.shape[1])), filled)
 
 
 def _shares(weights: Tensor) -> Tensor:
