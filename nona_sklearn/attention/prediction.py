@@ -35,142 +35,7 @@ if TYPE_CHECKING:
     from .head import NONAHead
 
 
-@dataclass(frozen=True)
-class Candidates:
-    """The rows of the bank that can have weight for some queries, in one network's space.
-
-    Parameters
-    ----------
-    similarity : Tensor of shape (q, m)
-        Similarities; -inf of an excluded row, and where there is no row.
-    positions : int Tensor of shape (q, m), optional
-        The rows of each query, nearest first, equally near ones in the order of the bank; where
-        there is none, the length of the bank. None: all rows, in the order of the bank.
-    n_admitted : int Tensor of shape (q, 1), optional
-        The number of all admitted rows of each query, if not all are candidates.
-    nearest : Tensor of shape (q, 1), optional
-        Similarity l2 of the nearest row, where it is no function of the similarities.
-    """
-
-    similarity: Tensor
-    positions: Tensor | None = None
-    n_admitted: Tensor | None = None
-    nearest: Tensor | None = None
-
-    def __getitem__(self, queries: slice | Tensor) -> Candidates:
-        """Select some of the queries."""
-        tensors = {name: tensor for name, tensor in vars(self).items() if tensor is not None}
-        return Candidates(**{name: tensor[queries] for name, tensor in tensors.items()})
-
-    @classmethod
-    def of_search(
-        cls,
-        similarity: Tensor,
-        positions: Tensor,
-        n_rows: int,
-        excluded: Excluded,
-        nearest: Tensor | None = None,
-    ) -> Candidates:
-        """What an index finds among so many rows, some of which are excluded."""
-        n_admitted = n_rows - count_excluded(excluded, len(similarity))[:, None]
-        positions = positions.masked_fill(similarity == -math.inf, n_rows)
-        return cls(similarity, positions, n_admitted.to(positions.device), nearest)
-
-    def first(self, k: int) -> Candidates:
-        """The k nearest of them."""
-        assert self.positions is not None
-        return replace(self, similarity=self.similarity[:, :k], positions=self.positions[:, :k])
-
-    @classmethod
-    def concatenate(cls, blocks: list[Candidates]) -> Candidates:
-        """Concatenate blocks of queries."""
-        if len(blocks) == 1:
-            return blocks[0]
-        names = [name for name, tensor in vars(blocks[0]).items() if tensor is not None]
-        return cls(**{name: torch.cat([getattr(b, name) for b in blocks]) for name in names})
-
-    @classmethod
-    def merge(cls, parts: Sequence[Candidates], starts: Sequence[int]) -> Candidates:
-        """Candidates of a bank in parts, whose first rows are at positions; last, its length."""
-        nearest = None
-        if parts[0].nearest is not None:
-            nearest = torch.stack([p.nearest for p in parts if p.nearest is not None]).amax(dim=0)
-        similarity = torch.cat([part.similarity for part in parts], dim=1)
-        if parts[0].positions is None:
-            return cls(similarity, nearest=nearest)
-        shifted = [
-            part.positions + first
-            for part, first in zip(parts, starts[:-1], strict=True)
-            if part.positions is not None
-        ]
-        positions = torch.cat(shifted, dim=1).masked_fill(similarity == -math.inf, starts[-1])
-        # The rows of a part are in order, so that a stable order breaks ties by row.
-        similarity, order = similarity.sort(dim=1, descending=True, stable=True)
-        n_admitted = [part.n_admitted for part in parts if part.n_admitted is not None]
-        n_of_all = torch.stack(n_admitted).sum(dim=0)
-        return cls(similarity, positions.gather(1, order), n_of_all, nearest)
-
-
-@dataclass(frozen=True, eq=False)
-class Offset:
-    """What a trend f makes of neighbours and of a prediction.
-
-    A neighbour's target, as a network has adjusted it, becomes ``(1 - share) target + share
-    (f(q) + kept (y_j - f(j)))``, and so does their weighted mean. For classes, f is the logarithm
-    of their probabilities, and their votes become ``votes^(1 - share) exp(f(q))^share``.
-
-    Parameters
-    ----------
-    values : float64 Tensor of shape (n, n_outputs)
-        The trend f(j) at the neighbours, each fitted to other rows, in units of the targets; for
-        classes a logarithm.
-    share : float
-        The trend's share of a prediction.
-    kept : float
-        The share of the neighbours' residuals in it. Classes have none.
-    trust_radius : float, default=inf
-        How far a query may be from its nearest neighbour before the trend's share fades.
-    """
-
-    values: Tensor
-    share: float
-    kept: float
-    trust_radius: float = math.inf
-
-    def __getitem__(self, rows: Tensor | slice) -> Offset:
-        return replace(self, values=self.values[rows])
-
-    @property
-    def fades(self) -> bool:
-        """Whether the trend's share depends on the query."""
-        return self.trust_radius < math.inf
-
-    def share_at(self, distance: Tensor) -> Tensor:
-        """The trend's share at queries, by the distances of their nearest neighbours, (q, 1)."""
-        return self.share * attenuation(distance, self.trust_radius)
-
-    def mix(
-        self,
-        of_network: Tensor,
-        residuals: Tensor,
-        of_query: Tensor,
-        share: Tensor | float,
-        total: Tensor | float = 1.0,
-    ) -> Tensor:
-        """Adjusted targets or means of them, with residuals or means of these, and f(q).
-
-        `total` is the sum of the weights: 1, or 0 without neighbours.
-        """
-        of_trend = total * of_query + self.kept * residuals
-        return (1 - share) * of_network + share * of_trend
-
-    def pool(self, votes: Tensor, of_query: Tensor) -> Tensor:
-        """Votes for classes, multiplied by the trend's odds: a share of both logarithms."""
-        return self.shifted(votes ** (1 - self.share), of_query)
-
-    def shifted(self, pooled: Tensor, change: Tensor) -> Tensor:
-        """Votes that are pooled with the trend, where it changes."""
-        return pooled * (self.share * change).exp()
+# -- compare -----------------------------------------------------------------------------------
 
 
 def compare_all(
@@ -648,3 +513,144 @@ def distance_of(head: NONAHead, candidates: Candidates) -> Tensor:
 def _or_one(total: Tensor) -> Tensor:
     """A divisor: sums of weights, or 1 for those that are 0."""
     return torch.where(total > 0, total, 1.0)
+
+
+# -- what rows are, and what a trend makes of them ------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """The rows of the bank that can have weight for some queries, in one network's space.
+
+    Parameters
+    ----------
+    similarity : Tensor of shape (q, m)
+        Similarities; -inf of an excluded row, and where there is no row.
+    positions : int Tensor of shape (q, m), optional
+        The rows of each query, nearest first, equally near ones in the order of the bank; where
+        there is none, the length of the bank. None: all rows, in the order of the bank.
+    n_admitted : int Tensor of shape (q, 1), optional
+        The number of all admitted rows of each query, if not all are candidates.
+    nearest : Tensor of shape (q, 1), optional
+        Similarity l2 of the nearest row, where it is no function of the similarities.
+    """
+
+    similarity: Tensor
+    positions: Tensor | None = None
+    n_admitted: Tensor | None = None
+    nearest: Tensor | None = None
+
+    def __getitem__(self, queries: slice | Tensor) -> Candidates:
+        """Select some of the queries."""
+        tensors = {name: tensor for name, tensor in vars(self).items() if tensor is not None}
+        return Candidates(**{name: tensor[queries] for name, tensor in tensors.items()})
+
+    @classmethod
+    def of_search(
+        cls,
+        similarity: Tensor,
+        positions: Tensor,
+        n_rows: int,
+        excluded: Excluded,
+        nearest: Tensor | None = None,
+    ) -> Candidates:
+        """What an index finds among so many rows, some of which are excluded."""
+        n_admitted = n_rows - count_excluded(excluded, len(similarity))[:, None]
+        positions = positions.masked_fill(similarity == -math.inf, n_rows)
+        return cls(similarity, positions, n_admitted.to(positions.device), nearest)
+
+    def first(self, k: int) -> Candidates:
+        """The k nearest of them."""
+        assert self.positions is not None
+        return replace(self, similarity=self.similarity[:, :k], positions=self.positions[:, :k])
+
+    @classmethod
+    def concatenate(cls, blocks: list[Candidates]) -> Candidates:
+        """Concatenate blocks of queries."""
+        if len(blocks) == 1:
+            return blocks[0]
+        names = [name for name, tensor in vars(blocks[0]).items() if tensor is not None]
+        return cls(**{name: torch.cat([getattr(b, name) for b in blocks]) for name in names})
+
+    @classmethod
+    def merge(cls, parts: Sequence[Candidates], starts: Sequence[int]) -> Candidates:
+        """Candidates of a bank in parts, whose first rows are at positions; last, its length."""
+        nearest = None
+        if parts[0].nearest is not None:
+            nearest = torch.stack([p.nearest for p in parts if p.nearest is not None]).amax(dim=0)
+        similarity = torch.cat([part.similarity for part in parts], dim=1)
+        if parts[0].positions is None:
+            return cls(similarity, nearest=nearest)
+        shifted = [
+            part.positions + first
+            for part, first in zip(parts, starts[:-1], strict=True)
+            if part.positions is not None
+        ]
+        positions = torch.cat(shifted, dim=1).masked_fill(similarity == -math.inf, starts[-1])
+        # The rows of a part are in order, so that a stable order breaks ties by row.
+        similarity, order = similarity.sort(dim=1, descending=True, stable=True)
+        n_admitted = [part.n_admitted for part in parts if part.n_admitted is not None]
+        n_of_all = torch.stack(n_admitted).sum(dim=0)
+        return cls(similarity, positions.gather(1, order), n_of_all, nearest)
+
+
+@dataclass(frozen=True, eq=False)
+class Offset:
+    """What a trend f makes of neighbours and of a prediction.
+
+    A neighbour's target, as a network has adjusted it, becomes ``(1 - share) target + share
+    (f(q) + kept (y_j - f(j)))``, and so does their weighted mean. For classes, f is the logarithm
+    of their probabilities, and their votes become ``votes^(1 - share) exp(f(q))^share``.
+
+    Parameters
+    ----------
+    values : float64 Tensor of shape (n, n_outputs)
+        The trend f(j) at the neighbours, each fitted to other rows, in units of the targets; for
+        classes a logarithm.
+    share : float
+        The trend's share of a prediction.
+    kept : float
+        The share of the neighbours' residuals in it. Classes have none.
+    trust_radius : float, default=inf
+        How far a query may be from its nearest neighbour before the trend's share fades.
+    """
+
+    values: Tensor
+    share: float
+    kept: float
+    trust_radius: float = math.inf
+
+    def __getitem__(self, rows: Tensor | slice) -> Offset:
+        return replace(self, values=self.values[rows])
+
+    @property
+    def fades(self) -> bool:
+        """Whether the trend's share depends on the query."""
+        return self.trust_radius < math.inf
+
+    def share_at(self, distance: Tensor) -> Tensor:
+        """The trend's share at queries, by the distances of their nearest neighbours, (q, 1)."""
+        return self.share * attenuation(distance, self.trust_radius)
+
+    def mix(
+        self,
+        of_network: Tensor,
+        residuals: Tensor,
+        of_query: Tensor,
+        share: Tensor | float,
+        total: Tensor | float = 1.0,
+    ) -> Tensor:
+        """Adjusted targets or means of them, with residuals or means of these, and f(q).
+
+        `total` is the sum of the weights: 1, or 0 without neighbours.
+        """
+        of_trend = total * of_query + self.kept * residuals
+        return (1 - share) * of_network + share * of_trend
+
+    def pool(self, votes: Tensor, of_query: Tensor) -> Tensor:
+        """Votes for classes, multiplied by the trend's odds: a share of both logarithms."""
+        return self.shifted(votes ** (1 - self.share), of_query)
+
+    def shifted(self, pooled: Tensor, change: Tensor) -> Tensor:
+        """Votes that are pooled with the trend, where it changes."""
+        return pooled * (self.share * change).exp()
