@@ -283,7 +283,7 @@ def test_far_queries_do_not_run_away(numerical_embedding):
     # With no scaler in the way: a shift of many reaches, faded to less than the targets' range.
     reach = max(float(head.trust_radius) for head in reg.network_.head.heads)
     out = torch.full((1, reg.bank_.embeddings.shape[1]), 1e3 * reach)
-    head, neighbors = reg.network_.head, reg.bank_.neighbors.without_offset()
+    head, neighbors = reg.network_.head, reg.bank_.neighbors.with_offset(None)
     assert abs(Evaluation(head, neighbors, out).mean().item() - y.mean()) < span
     for own in head.heads:
         own.trust_radius.fill_(np.inf)

@@ -300,7 +300,7 @@ def test_errors_are_those_of_rows_that_a_network_was_not_trained_on(persons):
     splits = [Split(np.setdiff1d(np.arange(len(PERSON)), valid), valid) for valid in rows]
     none = Relation(labels=np.arange(len(PERSON)))
     found = relations._squared_errors(reg.network_.head, reg.bank_, splits, none)
-    alone = replace(reg.bank_, neighbors=reg.bank_.neighbors.without_offset(), trend=None)
+    alone = replace(reg.bank_, neighbors=reg.bank_.neighbors.with_offset(None), trend=None)
     expected = [
         ((bank.targets[own] - bank.evaluate_rows(head, own).mean()) ** 2).numpy()
         for (head, bank), own in zip(

@@ -78,7 +78,7 @@ def test_probabilities_are_pooled_with_those_of_each_network(fitted):
     """The mean over networks of p^(1 - b) F^b, each normalised."""
     share, queries = offset_of(fitted).share, fitted.embed(NEW)
     of_trend = fitted.bank_.trend(encoded(fitted, NEW)).exp()
-    neighbors = fitted.bank_.neighbors.without_offset()
+    neighbors = fitted.bank_.neighbors.with_offset(None)
     pooled = []
     split = fitted.network_.head.split_by_head(queries.embeddings, neighbors.embeddings)
     for head, query, z in split:
