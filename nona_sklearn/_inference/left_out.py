@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from .._data.embedded import TableRows
+from .._data.sample import TableRows
 from .._trend.trend import Trend
 from .._utils.threads import cached_property
 from .neighbors import Neighbors

@@ -35,7 +35,7 @@ from nona_sklearn import (
     SoftStepKNeighborsRegressor,
     save_shards,
 )
-from nona_sklearn._data.embedded import Embedded
+from nona_sklearn._data.sample import Embedded
 from nona_sklearn._estimators import base
 from nona_sklearn._inference import evaluation as evaluation_module
 from nona_sklearn._inference import similarities
