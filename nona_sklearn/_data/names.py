@@ -13,6 +13,7 @@ import numpy as np
 from sklearn.utils import _safe_indexing
 
 from .._utils.validation import is_missing
+from .row_values import refuse_repeated
 from .sample import Embedded
 
 
@@ -169,16 +170,6 @@ def target_names_of(y: Any) -> tuple[str, ...] | None:
     written = tuple(map(str, names))
     counts = written == _numbered(len(written))
     return None if counts or len({*written}) < 2 else written
-
-
-def refuse_repeated(names: Sequence[Hashable], parameter: str) -> None:
-    """Raise if columns of a parameter share a name."""
-    repeated = [name for name, n in Counter(names).items() if n > 1]
-    if repeated:
-        raise ValueError(
-            f"{parameter} must have columns of different names, and several are called "
-            f"{', '.join(map(repr, repeated)):.300}: rename them, or drop copies"
-        )
 
 
 def in_order_of(target_names: tuple[str, ...] | None, y: Any) -> Any:

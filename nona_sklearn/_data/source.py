@@ -21,11 +21,10 @@ from torch import Tensor
 from .._utils.chunks import EMBED_BLOCK, spans
 from .levels import columns_of_targets
 from .rows import Rows
-from .scaler import SmoothClipScaler
+from .scaler import SmoothClipScaler, refuse_tiny_spread
 from .sparse_encoder import SparseEncoder, is_wide
 from .table_encoder import TableEncoder
 from .tables import as_dense, check_table, read_again, refuse_no_table, rows_of
-from .targets import refuse_tiny_spread
 
 #: Fitted attributes that an estimator of rows for an extractor lacks.
 OF_TABLES = "n_features_in_", "feature_names_in_", "features_", "_column_labels"

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-
-from .times import have_earlier
+from torch import Tensor
 
 SHARED = 0.25  # share of a network's validation rows that the next one has, too
 N_BLOCKS = 20  # of time, of which some validate
@@ -147,6 +146,25 @@ def split_as_given(
         later = "" if times is None else " with a validation row later than a training row"
         raise ValueError(f"validation_fraction must have a split{later}, got none")
     return [kept[i % len(kept)] for i in range(n_networks)]
+
+
+def have_earlier(
+    cutoff_times: Tensor,
+    times: Tensor,
+    codes: Tensor | None = None,
+    codes_of_times: Tensor | None = None,
+) -> Tensor:
+    """Return for which cutoff times, (q,), a row's time, (n,), is earlier, bool (q,).
+
+    With codes, (q,) and (n,), rows of the same code do not count.
+    """
+    first = times.argmin()
+    earliest = times[first].expand_as(cutoff_times)
+    if codes is not None and codes_of_times is not None:
+        unlike_first = times[codes_of_times != codes_of_times[first]]
+        second = unlike_first.amin() if len(unlike_first) else times.new_tensor(math.inf)
+        earliest = torch.where(codes == codes_of_times[first], second, earliest)
+    return cutoff_times > earliest
 
 
 def _turn(units: np.ndarray, i: int, n_valid: int) -> np.ndarray:

@@ -15,8 +15,7 @@ from sklearn.utils.validation import validate_data
 from torch import Tensor
 
 from .._utils.validation import is_missing
-from .names import refuse_repeated
-from .row_values import as_array, refuse_fields
+from .row_values import as_array, refuse_fields, refuse_repeated
 
 
 def is_frame(X: Any, parameter: str = "X") -> bool:

@@ -18,10 +18,11 @@ from .._utils.validation import check_lengths, is_real
 from ..attention import NONAHead
 from .names import labels_of, target_names_of
 from .row_values import row_numbers
+from .scaler import refuse_tiny_spread
 from .splits import Split, split_in_turns
 
 OF_CLASSES = "y must hold numbers; NONAClassifier and SoftStepKNeighborsClassifier take classes"
-LARGEST, SMALLEST = 1e150, 1e-150  # whose squares float64 still holds
+LARGEST = 1e150  # whose square float64 still holds
 #: Targets farther from the middle, in interdecile ranges, teach a network nothing.
 FAR = 1000
 NAMED_BOUNDS = {"positive": (0.0, math.inf), "count": (0.0, math.inf), "unit": (0.0, 1.0)}
@@ -105,17 +106,6 @@ def place_of(wrong: np.ndarray, y: Any, rows: np.ndarray | None = None) -> str:
     if outputs or wrong.shape[1] > 1:
         place += f" of output {outputs[output] if outputs else output!r}"
     return place
-
-
-def refuse_tiny_spread(columns: np.ndarray, name: Callable[[int], str]) -> None:
-    """Raise if a column of (n, k) is not constant, but its variance would round to 0."""
-    spread = np.ptp(columns, axis=0)
-    tiny = ((spread > 0) & (spread < SMALLEST)).nonzero()[0]
-    if len(tiny):
-        raise ValueError(
-            f"{name(tiny[0])} holds values that differ by {spread[tiny[0]]:g} at most, too little "
-            f"to be squared: choose a unit in which they differ by more than {SMALLEST:g}"
-        )
 
 
 # -- targets -----------------------------------------------------------------------------------

@@ -10,7 +10,6 @@ from datetime import timedelta
 from typing import Any
 
 import numpy as np
-import torch
 from scipy.sparse import issparse
 from torch import Tensor
 
@@ -98,25 +97,6 @@ class TimeKind:
             wanted = "a number" if self.kind == "number" else "a timedelta, or seconds,"
             raise ValueError(f"{name} must be {wanted} of at least 0, got {value!r}")
         return float(number)
-
-
-def have_earlier(
-    cutoff_times: Tensor,
-    times: Tensor,
-    codes: Tensor | None = None,
-    codes_of_times: Tensor | None = None,
-) -> Tensor:
-    """Return for which cutoff times, (q,), a row's time, (n,), is earlier, bool (q,).
-
-    With codes, (q,) and (n,), rows of the same code do not count.
-    """
-    first = times.argmin()
-    earliest = times[first].expand_as(cutoff_times)
-    if codes is not None and codes_of_times is not None:
-        unlike_first = times[codes_of_times != codes_of_times[first]]
-        second = unlike_first.amin() if len(unlike_first) else times.new_tensor(math.inf)
-        earliest = torch.where(codes == codes_of_times[first], second, earliest)
-    return cutoff_times > earliest
 
 
 def read_times(times: Any, X: Any, n_rows: int) -> tuple[np.ndarray, TimeKind]:
