@@ -171,11 +171,20 @@ def _read_series(name: Any, series: nw.Series, time_zone: str | None) -> Column:
     if dtype == nw.Date:
         return _read_dates(name, series.cast(nw.Datetime("us")).to_numpy())
     if isinstance(dtype, nw.Datetime):
-        return _read_datetimes(name, series, time_zone, unread_zone or dtype.time_zone)
+        series_zone = unread_zone or dtype.time_zone
+        if series_zone is None:
+            return _read_dates(name, series.to_numpy())
+        zone = time_zone or _common_zone(series_zone)
+        local = series.dt.convert_time_zone(zone).dt.replace_time_zone(None)
+        return _read_dates(name, local.to_numpy(), zone)
     if dtype == nw.String:
         return _read_strings(name, _to_objects(series), time_zone)
     if dtype in (nw.Categorical, nw.Enum):
-        return _read_categories(name, _to_objects(series), _ordered_levels(series))
+        levels = None
+        # narwhals has an Enum for pandas' ordered categories; polars' Enum merely lists its own.
+        if isinstance(dtype, nw.Enum) and series.implementation.is_pandas_like():
+            levels = tuple(dtype.categories)
+        return _read_categories(name, _to_objects(series), levels)
     native = str(getattr(series.to_native(), "dtype", dtype))
     if dtype in (nw.Object, nw.Time) or native.startswith(("period", "interval")):
         return _read_objects(name, _to_objects(series), time_zone)
@@ -185,23 +194,6 @@ def _read_series(name: Any, series: nw.Series, time_zone: str | None) -> Column:
     raise TypeError(
         f"column {name!r} holds {native}, which is no number, category, date or duration: {remedy}"
     )
-
-
-def _read_datetimes(
-    name: Any, series: nw.Series, time_zone: str | None, series_zone: str | None
-) -> Column:
-    """Read moments in the time zone of fit, or else in that of the series."""
-    if series_zone is None:
-        return _read_dates(name, series.to_numpy())
-    zone = time_zone or _common_zone(series_zone)
-    local = series.dt.convert_time_zone(zone).dt.replace_time_zone(None)
-    return _read_dates(name, local.to_numpy(), zone)
-
-
-def _ordered_levels(series: nw.Series) -> tuple | None:
-    """Return pandas' ordered categories; the order of polars' Enum means nothing."""
-    dtype, pandas = series.dtype, series.implementation.is_pandas_like()
-    return tuple(dtype.categories) if pandas and isinstance(dtype, nw.Enum) else None
 
 
 def _in_utc(series: nw.Series) -> tuple[nw.Series, str | None]:

@@ -201,10 +201,7 @@ def rows_of(X: Any, rows: slice) -> Any:
 
 def names_of_columns(X: Any) -> list:
     """Return the names of a frame's columns; None for a missing one, since NaN equals nothing."""
-    return _names(nw.from_native(X, eager_only=True))
-
-
-def _names(frame: nw.DataFrame) -> list:
+    frame = nw.from_native(X, eager_only=True)
     return [None if is_missing(name) else name for name in frame.columns]
 
 
@@ -229,7 +226,7 @@ def _select(frame: nw.DataFrame, names: list) -> nw.DataFrame:
     """Select columns: by their numbers, if names are no strings."""
     if all(isinstance(name, str) for name in names):
         return frame.select(names)
-    number_of = {name: j for j, name in enumerate(_names(frame))}
+    number_of = {name: j for j, name in enumerate(names_of_columns(frame))}
     return frame[:, [number_of[name] for name in names]]
 
 
@@ -260,7 +257,7 @@ def gather_cells(X: Any, rows: np.ndarray) -> Any:
     if isinstance(X, np.ndarray):
         return np.take_along_axis(X, rows, axis=0)
     frame = nw.maybe_reset_index(nw.from_native(X, eager_only=True))
-    all_names = _names(frame)
+    all_names = names_of_columns(frame)
     together: dict[bytes, list] = {}  # columns whose cells are of the same rows
     for name, chosen in zip(all_names, rows.T, strict=True):
         together.setdefault(chosen.tobytes(), []).append(name)
