@@ -14,7 +14,7 @@ from torch import nn
 from torch.optim import AdamW
 
 from nona_sklearn import MLPEmbedding, NONARegressor
-from nona_sklearn._data.embedded import Embedded
+from nona_sklearn._data.sample import Embedded
 from nona_sklearn._estimators import fitting
 from nona_sklearn._estimators.architectures import NONAArchitecture
 from nona_sklearn._estimators.base import NeighborEstimator

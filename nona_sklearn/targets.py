@@ -1,5 +1,5 @@
 """Targets: how an estimator checks, averages, learns and decodes `y`."""
 
-from ._data.regression_targets import RegressionTargets
+from ._data.targets import RegressionTargets
 
 __all__ = ["RegressionTargets"]

@@ -10,7 +10,7 @@ from sklearn.metrics import log_loss
 from torch.autograd import gradcheck
 from torch.nn.functional import cross_entropy, one_hot
 
-from nona_sklearn._data.sample_weight import normalize_mean
+from nona_sklearn._data.row_values import normalize_mean
 from nona_sklearn.losses import ASSoftmaxLoss, LogLoss, MultilabelASSoftmaxLoss, WeightedLoss
 
 EPS = torch.finfo(torch.float64).eps

@@ -1,4 +1,4 @@
-"""The columns of a table, an array or any DataFrame: what each holds, and its plain values."""
+"""The columns of a table, an array or any DataFrame: what a column holds, as plain values."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SHOWN = 80  # characters of a value in a message
 INEXACT = 2.0**53  # from here on float64 does not represent all integers
 SECOND = np.timedelta64(1, "s")
 
-#: Types of Python's objects in a column. NumPy's durations are integers, too: they come first.
+#: Types of Python's objects in a column. Durations come first: NumPy's are integers, too.
 KINDS: dict[str, Any] = {
     "strings": str,
     "durations": datetime.timedelta | np.timedelta64,
@@ -37,47 +37,51 @@ ISO_DATE = re.compile(
     r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:?\d\d)?)?", re.ASCII
 )
 #: Descriptions of categories, by the kind of their levels: pandas.cut makes intervals.
-LEVELS = {"strings": "strings", "numbers": "numbers as categories", "Interval": "intervals"}
+LEVEL_CONTENTS = {
+    "strings": "strings",
+    "numbers": "numbers as categories",
+    "Interval": "intervals",
+}
 
 
 @storable
 @dataclass(frozen=True)
 class Column:
-    """One column: what it holds, and its values, (n,).
+    """One column: what it holds, and its values.
 
-    These are float64 with NaN for gaps, truth values too; of a category, objects with None for
-    gaps; of a text, str, empty for gaps; of a date, datetime64[us] in the local time of its time
-    zone.
+    Values of a number, a truth value or a duration (in seconds) are float64, NaN where missing.
+    Those of a category are objects, None where missing. Those of a text are str, empty where
+    missing. Those of a date are datetime64[us], in the local time of its time zone.
     """
 
     name: Any  # a str or, in an array, its number
     kind: str  # 'number', 'duration', 'category', 'text', 'date', 'empty'
-    values: np.ndarray
-    levels: tuple | None = None  # of an ordered category, in their order
-    time_zone: str | None = None  # of dates that have one
-    texts: np.ndarray | None = None  # of strings that are no categorical, None for gaps
+    values: np.ndarray  # (n,)
+    levels: tuple | None = None  # an ordered category's, in their order
+    time_zone: str | None = None  # that of dates, if they have one
+    texts: np.ndarray | None = None  # strings as given, None where missing; not a categorical's
     form: Any = None  # how strings were read, see forms.py
 
     @property
     def label(self) -> str:
-        """Its name in messages."""
+        """The column's name in messages."""
         return f"column {self.name!r}"
 
     @property
     def contents(self) -> str:
-        """What it holds, in words."""
+        """What the column holds, in words."""
         given = next((value for value in self.values if value is not None), None)
         if self.kind == "empty" or (self.kind == "category" and given is None):
             return "nothing"
         if self.kind == "category":
-            return LEVELS[_kind_of(given)]
+            return LEVEL_CONTENTS[_kind_of(given)]
         if self.kind == "date":
             return "dates without a time zone" if self.time_zone is None else OF_A_ZONE
         return f"{self.kind}s"
 
     @property
     def example(self) -> str:
-        """The end of a message: its first value that is not missing, if there is one."""
+        """The end of a message: the first value that is not missing, if there is one."""
         given = [value for value in self.values.tolist() if value is not None and value == value]
         return f", such as {given[0]!r:.{SHOWN}}" if given else ""
 
@@ -87,7 +91,7 @@ class Column:
         return replace(self, values=self.values[rows], texts=texts)
 
     def as_text(self) -> Column:
-        """The same strings as texts; other values stay as they are, unless all are missing."""
+        """Make texts of strings, or of nothing; return a column of other values as it is."""
         if self.texts is None and self.contents not in ("strings", "nothing"):
             return self
         values = self.values if self.texts is None else self.texts
@@ -95,7 +99,7 @@ class Column:
         return Column(self.name, "text", np.array(texts, dtype=object))
 
     def as_category(self) -> Column:
-        """The same values as categories; not of dates, durations, or inexact integers."""
+        """Make categories of strings, truth values and exact integers."""
         if self.texts is not None:
             return Column(self.name, "category", self.texts)
         if self.kind in ("date", "duration"):
@@ -112,32 +116,31 @@ class Column:
 
 
 def read_columns(X: Any, time_zones: Sequence[str | None] | None = None) -> Iterator[Column]:
-    """Read the columns of a validated table, one by one.
-
-    Dates of a column that have a time zone are converted to the one given for it, if any.
-    """
+    """Read the columns of a validated table, with dates in the columns' time zones, if given."""
     in_array = isinstance(X, np.ndarray)
     columns: Iterable = X.T if in_array else nw.from_native(X, eager_only=True).iter_columns()
     zones = time_zones or repeat(None)
     for j, (values, zone) in enumerate(zip(columns, zones, strict=False)):
         name = j if in_array else values.name
         try:
-            yield (_of_array if in_array else _of_series)(name, values, zone)
+            yield (_read_array if in_array else _read_series)(name, values, zone)
         except ArithmeticError as error:  # a date that another zone lacks, Decimal("sNaN")
             raise ValueError(f"column {name!r} holds a value out of range: {error!r}") from error
 
 
 def read_values(name: str, values: Any, time_zone: str | None = None) -> Column:
-    """Read values beside a table: an array of one axis, or a Series of any library."""
+    """Read values beside a table: an array (n,), or a Series of any library."""
     series = nw.from_native(values, allow_series=True, pass_through=True)
     if isinstance(series, nw.Series):
-        return _of_series(name, series, time_zone)
+        return _read_series(name, series, time_zone)
     array = row_values(name, values)
-    return _of_array(name, array.astype(object) if array.dtype.kind in "US" else array, time_zone)
+    if array.dtype.kind in "US":
+        array = array.astype(object)
+    return _read_array(name, array, time_zone)
 
 
 def plain_values(X: Any) -> Iterator[np.ndarray]:
-    """The values of a validated table, column by column, as it holds them; None for most gaps."""
+    """Yield the values of a validated table's columns as it holds them; None for most gaps."""
     if isinstance(X, np.ndarray):
         yield from X.T
         return
@@ -149,33 +152,42 @@ def plain_values(X: Any) -> Iterator[np.ndarray]:
         yield series.to_numpy() if arrays else _to_objects(series)
 
 
-def _of_array(name: Any, values: np.ndarray, time_zone: str | None) -> Column:
+def _read_array(name: Any, values: np.ndarray, time_zone: str | None) -> Column:
     if values.dtype.kind == "O":
-        return _of_objects(name, values, time_zone)
+        return _read_objects(name, values, time_zone)
     kind = {"M": "dates", "m": "durations"}.get(values.dtype.kind, "numbers")
     return READERS[kind](name, values)
 
 
-def _of_series(name: Any, series: nw.Series, time_zone: str | None) -> Column:
-    series, own_zone = _in_utc(_in_own_bytes(series))
+def _read_series(name: Any, series: nw.Series, time_zone: str | None) -> Column:
+    series, unread_zone = _in_utc(_in_native_byte_order(series))
     dtype = series.dtype
     if dtype.is_numeric() or dtype == nw.Boolean:
-        return _of_numbers(name, series.cast(nw.Float64).to_numpy())
+        return _read_numbers(name, series.cast(nw.Float64).to_numpy())
     if dtype == nw.Duration:
-        return _of_durations(name, series.to_numpy())
+        return _read_durations(name, series.to_numpy())
     if series.is_null().all():
-        return _of_nothing(name, len(series))
+        return _empty_column(name, len(series))
     if dtype == nw.Date:
-        return _of_dates(name, series.cast(nw.Datetime("us")).to_numpy())
+        return _read_dates(name, series.cast(nw.Datetime("us")).to_numpy())
     if isinstance(dtype, nw.Datetime):
-        return _of_datetimes(name, series, time_zone, own_zone or dtype.time_zone)
+        series_zone = unread_zone or dtype.time_zone
+        if series_zone is None:
+            return _read_dates(name, series.to_numpy())
+        zone = time_zone or _common_zone(series_zone)
+        local = series.dt.convert_time_zone(zone).dt.replace_time_zone(None)
+        return _read_dates(name, local.to_numpy(), zone)
     if dtype == nw.String:
-        return _of_strings(name, _to_objects(series), time_zone)
+        return _read_strings(name, _to_objects(series), time_zone)
     if dtype in (nw.Categorical, nw.Enum):
-        return _of_categories(name, _to_objects(series), _ordered_levels(series))
+        levels = None
+        # narwhals has an Enum for pandas' ordered categories; polars' Enum merely lists its own.
+        if isinstance(dtype, nw.Enum) and series.implementation.is_pandas_like():
+            levels = tuple(dtype.categories)
+        return _read_categories(name, _to_objects(series), levels)
     native = str(getattr(series.to_native(), "dtype", dtype))
     if dtype in (nw.Object, nw.Time) or native.startswith(("period", "interval")):
-        return _of_objects(name, _to_objects(series), time_zone)
+        return _read_objects(name, _to_objects(series), time_zone)
     remedy = "convert it, or drop it"
     if native.startswith("Sparse"):
         remedy = "make X dense (X.sparse.to_dense()) or one sparse matrix (X.sparse.to_coo())"
@@ -184,23 +196,8 @@ def _of_series(name: Any, series: nw.Series, time_zone: str | None) -> Column:
     )
 
 
-def _of_datetimes(name: Any, series: nw.Series, time_zone: str | None, own: str | None) -> Column:
-    """Dates and times, in the time zone of fit or else in their own."""
-    if own is None:
-        return _of_dates(name, series.to_numpy())
-    zone = time_zone or _known_zone(own)
-    local = series.dt.convert_time_zone(zone).dt.replace_time_zone(None)
-    return _of_dates(name, local.to_numpy(), zone)
-
-
-def _ordered_levels(series: nw.Series) -> tuple | None:
-    """Pandas' ordered categories: polars' Enum merely lists its categories."""
-    dtype, pandas = series.dtype, series.implementation.is_pandas_like()
-    return tuple(dtype.categories) if pandas and isinstance(dtype, nw.Enum) else None
-
-
 def _in_utc(series: nw.Series) -> tuple[nw.Series, str | None]:
-    """Convert pandas' moments of a time zone that narwhals can't read; returns its name, too."""
+    """Convert pandas' moments in a zone that narwhals cannot read; return the zone's name, too."""
     native = series.to_native()
     zone = getattr(getattr(native, "dtype", None), "tz", None)
     if series.dtype != nw.Unknown or zone is None:
@@ -208,8 +205,8 @@ def _in_utc(series: nw.Series) -> tuple[nw.Series, str | None]:
     return nw.from_native(native.dt.tz_convert("UTC"), series_only=True), str(zone)
 
 
-def _in_own_bytes(series: nw.Series) -> nw.Series:
-    """Numbers of pandas in the order of bytes that this machine has: files may have the other."""
+def _in_native_byte_order(series: nw.Series) -> nw.Series:
+    """Convert pandas' numbers to this machine's order of bytes: a file may have another."""
     dtype = getattr(series.to_native(), "dtype", None)
     if series.dtype != nw.Unknown or not isinstance(dtype, np.dtype) or dtype.kind not in "iuf":
         return series
@@ -218,51 +215,51 @@ def _in_own_bytes(series: nw.Series) -> nw.Series:
 
 
 def _to_objects(series: nw.Series) -> np.ndarray:
-    values = np.empty(len(series), dtype=object)
-    values[:] = series.to_list()
+    """Return the values as Python's objects, None where they are missing."""
+    values = object_array(series.to_list())
     values[series.is_null().to_numpy()] = None
     return values
 
 
-def _of_objects(name: Any, values: np.ndarray, time_zone: str | None) -> Column:
+def _read_objects(name: Any, values: np.ndarray, time_zone: str | None) -> Column:
     """Read Python's objects, which must be of one kind."""
     values = _as_objects(values)
-    kinds = [*_examples(values)]
+    kinds = [*_first_of_each_kind(values)]
     if kinds == ["Period"]:  # of pandas: a date is its start
         starts = [value and value.start_time.to_pydatetime() for value in values]
-        return _of_objects(name, object_array(starts), time_zone)
+        return _read_objects(name, object_array(starts), time_zone)
     if kinds == [OF_A_ZONE]:
-        return _of_moments(name, values, time_zone)
+        return _read_zoned_dates(name, values, time_zone)
     if kinds == ["strings"]:
-        return _of_strings(name, values, time_zone)
+        return _read_strings(name, values, time_zone)
     if not kinds:
-        return _of_nothing(name, len(values))
+        return _empty_column(name, len(values))
     if len(kinds) == 1 and kinds[0] in READERS:
         return READERS[kinds[0]](name, values)
-    return _of_categories(name, values)
+    return _read_categories(name, values)
 
 
 def _as_objects(values: np.ndarray) -> np.ndarray:
-    """A copy of the values as Python's objects, None where they are missing."""
+    """Copy the values as Python's objects, None where they are missing."""
     values = values.astype(object)
     values[are_missing(values)] = None
     return values
 
 
-def _of_strings(name: Any, values: np.ndarray, time_zone: str | None) -> Column:
+def _read_strings(name: Any, values: np.ndarray, time_zone: str | None) -> Column:
     """Read strings as dates, if all of them are, else as categories."""
-    category = replace(_of_categories(name, values), texts=values)
-    dates = _read_dates(values)
+    category = replace(_read_categories(name, values), texts=values)
+    dates = _parse_iso_dates(values)
     if dates is None:
         return category
     try:
-        return replace(_of_objects(name, dates, time_zone), texts=values)
+        return replace(_read_objects(name, dates, time_zone), texts=values)
     except OverflowError:  # a date that the time zone lacks
         return category
 
 
-def _read_dates(texts: np.ndarray) -> np.ndarray | None:
-    """Dates in strings; None if one is no date, or only some have a time zone."""
+def _parse_iso_dates(texts: np.ndarray) -> np.ndarray | None:
+    """Return the dates in strings; None if one is no date, or only some have a time zone."""
     if not all(text is None or ISO_DATE.fullmatch(text) for text in texts):
         return None
     read = datetime.datetime.fromisoformat
@@ -270,44 +267,45 @@ def _read_dates(texts: np.ndarray) -> np.ndarray | None:
         dates = np.array([None if text is None else read(text) for text in texts], dtype=object)
     except ValueError:  # such as February 30
         return None
-    return dates if len(_examples(dates)) == 1 else None
+    return dates if len(_first_of_each_kind(dates)) == 1 else None
 
 
-def _of_nothing(name: Any, n_rows: int) -> Column:
+def _empty_column(name: Any, n_rows: int) -> Column:
     return Column(name, "empty", np.full(n_rows, np.nan))
 
 
-def _of_numbers(name: Any, values: np.ndarray) -> Column:
+def _read_numbers(name: Any, values: np.ndarray) -> Column:
     values = values.astype(np.float64)
-    if len(infinite := values[np.isinf(values)]):
+    infinite = values[np.isinf(values)]
+    if len(infinite):
         raise ValueError(
             f"column {name!r} holds {infinite[0]}, which is near nothing: replace it, by NaN "
             "where it stands for a missing value"
         )
     if np.isnan(values).all():  # so are empty columns of a file
-        return _of_nothing(name, len(values))
+        return _empty_column(name, len(values))
     return Column(name, "number", values)
 
 
-def _of_durations(name: Any, values: np.ndarray) -> Column:
-    seconds = _of_numbers(name, values.astype("timedelta64[us]") / SECOND)
+def _read_durations(name: Any, values: np.ndarray) -> Column:
+    seconds = _read_numbers(name, values.astype("timedelta64[us]") / SECOND)
     return replace(seconds, kind="duration") if seconds.kind == "number" else seconds
 
 
-def _of_dates(name: Any, values: np.ndarray, time_zone: str | None = None) -> Column:
+def _read_dates(name: Any, values: np.ndarray, time_zone: str | None = None) -> Column:
     values = values.astype("datetime64[us]")
     if np.isnat(values).all():
-        return _of_nothing(name, len(values))
+        return _empty_column(name, len(values))
     return Column(name, "date", values, time_zone=time_zone)
 
 
-READERS = {"numbers": _of_numbers, "durations": _of_durations, "dates": _of_dates}
+READERS = {"numbers": _read_numbers, "durations": _read_durations, "dates": _read_dates}
 
 
-def _of_categories(name: Any, values: np.ndarray, levels: tuple | None = None) -> Column:
-    """Read categories, which must be of one of the kinds in :data:`LEVELS`."""
-    examples = _examples(values)
-    if len(examples) < 2 and examples.keys() <= LEVELS.keys():
+def _read_categories(name: Any, values: np.ndarray, levels: tuple | None = None) -> Column:
+    """Read categories, which must be of one of the kinds in :data:`LEVEL_CONTENTS`."""
+    examples = _first_of_each_kind(values)
+    if len(examples) < 2 and examples.keys() <= LEVEL_CONTENTS.keys():
         return Column(name, "category", values, levels)
     strange = [value for kind, value in examples.items() if kind not in (*KINDS, OF_A_ZONE)]
     if strange or len(examples) == 1:
@@ -327,9 +325,9 @@ def _of_categories(name: Any, values: np.ndarray, levels: tuple | None = None) -
     )
 
 
-def _examples(values: np.ndarray) -> dict[str, Any]:
-    """The first value of each kind, by its kind; None has no kind."""
-    first: dict[Any, Any] = {}  # of each type, since to find the kind takes longer
+def _first_of_each_kind(values: np.ndarray) -> dict[str, Any]:
+    """Return the first value of each kind, by its kind; a missing value has no kind."""
+    first: dict[Any, Any] = {}  # by type, since finding the kind takes longer
     for value in values:
         if value is not None:
             first.setdefault((type(value), getattr(value, "tzinfo", None) is None), value)
@@ -340,25 +338,25 @@ def _examples(values: np.ndarray) -> dict[str, Any]:
 
 
 def _kind_of(value: Any) -> str:
-    """Which of :data:`KINDS` an object is, in words; its type, if none."""
+    """Return which of :data:`KINDS` an object is, or else its type."""
     kind = next((kind for kind, types in KINDS.items() if isinstance(value, types)), None)
     if kind is None:
         return type(value).__name__
     return OF_A_ZONE if getattr(value, "tzinfo", None) is not None else kind
 
 
-def _known_zone(name: str) -> str:
-    """A time zone that all libraries have; UTC in place of pandas' fixed offsets."""
+def _common_zone(name: str) -> str:
+    """Return a time zone that all libraries have: UTC in place of pandas' fixed offsets."""
     try:
         return ZoneInfo(name).key
     except ZoneInfoNotFoundError:
         return "UTC"
 
 
-def _of_moments(name: Any, values: np.ndarray, time_zone: str | None) -> Column:
-    """Read dates in a time zone: the given one, or the one that all have, if named; else UTC."""
+def _read_zoned_dates(name: Any, values: np.ndarray, time_zone: str | None) -> Column:
+    """Read dates in the given time zone, else in the one that all name, else in UTC."""
     names = {getattr(value.tzinfo, "key", None) for value in values if value is not None}
     time_zone = time_zone or (names.pop() if len(names) == 1 else None) or "UTC"
     zone = datetime.UTC if time_zone == "UTC" else ZoneInfo(time_zone)
     local = [value and value.astimezone(zone).replace(tzinfo=None) for value in values]
-    return _of_dates(name, np.array(local), time_zone)
+    return _read_dates(name, np.array(local), time_zone)

@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from .columns import ISO_DATE, SHOWN, Column, read_values
 #: Marks of gaps beside numbers, in lower case.
 GAPS = {"", "-", "--", ".", "?", "na", "n/a", "#n/a", "<na>", "nan", "nat", "nil", "none", "null"}
 UNIT = re.compile(r"[%$€£¥₹]|USD|EUR|GBP|CHF|JPY|CNY|INR|CAD|AUD")
-#: Signs before the decimals, and between groups of three digits.
+#: The sign between groups of three digits, for each sign before the decimals.
 SEPARATORS = {".": ",", ",": "."}
 NUMBERS = {
     decimal: re.compile(
@@ -27,24 +28,34 @@ NUMBERS = {
     for decimal, group in SEPARATORS.items()
 }
 WHOLE = re.compile(r"[+-]?\d+(\.0*)?", re.ASCII)
-DIGITS = re.compile(r"(18|19|20)\d{6}(?!\d)", re.ASCII)
+LEADING_ZERO = re.compile(r"[+-]?0\d", re.ASCII)
 #: Numbers that may be thousands: points, each before three digits at the end.
 MAYBE_THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}\.\d{3}", re.ASCII)
-LEADING_ZERO = re.compile(r"[+-]?0\d", re.ASCII)
-#: Of whole numbers that may be codes: no more levels, each in so many rows on average.
+
+#: Whole numbers may be codes if they have no more levels, each in so many rows on average.
 MOST_CODES, ROWS_OF_A_CODE = 20, 2
 YEARS = range(1800, 2100)
-#: A column is nearly all of one form, if so many of some of its strings have it.
+MOST_DIGITS = 15  # float64 represents all whole numbers of so many digits
+#: A column has a form if this share of a sample of its strings matches.
 NEARLY, N_TRIED = 0.9, 200
-MOST_DIGITS = 15  # of which float64 represents all whole numbers
 
-#: Forms of days, and of what may follow, for strptime. A day with points is before the month.
+#: Formats of days, and of what may follow, for strptime. A day with points is before the month.
 DAY_FIRST, MONTH_FIRST = "%d/%m/%Y", "%m/%d/%Y"
 DIGITS_OF_A_DAY = "%Y%m%d"
-DAYS = (
-    *(DIGITS_OF_A_DAY, "%Y-%m-%d", "%Y/%m/%d", "%d.%m.%Y", DAY_FIRST, MONTH_FIRST),
-    *("%b %d, %Y", "%d %b %Y", "%B %d, %Y", "%d %B %Y"),
-)
+#: Digits of a day: strptime accepts fewer digits, and other centuries, which are numbers.
+EIGHT_DIGITS = re.compile(r"(18|19|20)\d{6}(?!\d)", re.ASCII)
+DAYS = [
+    DIGITS_OF_A_DAY,
+    "%Y-%m-%d",
+    "%Y/%m/%d",
+    "%d.%m.%Y",
+    DAY_FIRST,
+    MONTH_FIRST,
+    "%b %d, %Y",
+    "%d %b %Y",
+    "%B %d, %Y",
+    "%d %B %Y",
+]
 CLOCKS = "", " %H:%M", " %H:%M:%S"
 
 
@@ -65,21 +76,22 @@ class NumberForm:
         return f"numbers with {' and '.join(parts)}" if parts else "numbers"
 
     def read(self, text: str) -> float | None:
-        """The number in a string; None, if it has another form."""
+        """Return the number in a string, or None if it has another form."""
         head, unit, tail = text.partition(self.unit) if self.unit else ("", "", text)
         head, tail = head.strip(), tail.strip()
-        between = head not in ("", "+", "-") and tail != ""
-        if unit != self.unit or between or not NUMBERS[self.decimal].fullmatch(head + tail):
+        between_digits = head not in ("", "+", "-") and tail != ""
+        number = head + tail
+        if unit != self.unit or between_digits or not NUMBERS[self.decimal].fullmatch(number):
             return None
-        digits = (head + tail).replace(SEPARATORS[self.decimal], "")
-        number = float(digits.replace(self.decimal, "."))
-        return number if np.isfinite(number) else None
+        plain = number.replace(SEPARATORS[self.decimal], "").replace(self.decimal, ".")
+        value = float(plain)
+        return value if np.isfinite(value) else None
 
 
 @storable
 @dataclass(frozen=True)
 class DateForm:
-    """Dates of one form, as for strptime."""
+    """Dates of one format for strptime."""
 
     format: str
 
@@ -91,9 +103,9 @@ class DateForm:
         return f"dates of the form {self.format}"
 
     def read(self, text: str) -> datetime.datetime | None:
-        """The date in a string; None, if it has another form."""
-        if self.format.startswith(DIGITS_OF_A_DAY) and not DIGITS.match(text):
-            return None  # a number of other digits, or of another century
+        """Return the date in a string, or None if it has another form."""
+        if self.format.startswith(DIGITS_OF_A_DAY) and not EIGHT_DIGITS.match(text):
+            return None
         try:
             return datetime.datetime.strptime(text, self.format)
         except ValueError:
@@ -106,130 +118,125 @@ Form = NumberForm | DateForm
 def read_strings(column: Column) -> Column:
     """Read a column of strings as the numbers or dates that they all are, if all of one form.
 
-    Others stay as they are, and so do codes, see :func:`_are_codes`, and dates whose day and month
-    may be either.
+    Codes stay strings, and so do dates in which either number may be the day.
     """
     forms = _forms_of(column)
-    if column.texts is None or not forms or _are_either(forms):
+    if column.texts is None or not forms or _day_may_be_month(forms):
         return column
     return _read_by(forms[0], column.texts, column)
 
 
-def unreadable_in(column: Column) -> str | None:
-    """The first string that is no number or date in a column where nearly all others are.
-
-    None, if there is none: few levels that repeat, and codes, are categories.
-    """
-    if column.kind != "category" or column.texts is None:
-        return None
-    given = [text.strip() for text in column.texts if not _is_gap(text)]
-    texts = list(dict.fromkeys(given))
-    if not texts or _are_few(len(texts), len(given)):
-        return None
-    some = texts[:: math.ceil(len(texts) / N_TRIED)]
-    of_one_length = len(set(map(len, texts))) == 1  # so are codes, whose zeros are no errors
-
-    def has_form(text: str) -> bool:
-        padded = form.kind == "number" and _is_padded(text) and not of_one_length
-        return form.read(text) is not None and not padded
-
-    for form in _forms_like(some):
-        read = [text for text in some if has_form(text)]
-        if len(read) >= NEARLY * len(some) and not (form.kind == "number" and _are_codes(read)):
-            return next((text for text in texts if not has_form(text)), None)
-    return None
-
-
-def _is_padded(text: str) -> bool:
-    return LEADING_ZERO.match(text) is not None
-
-
-def has_two_readings(column: Column) -> bool:
-    """Whether a column holds dates as strings in which day and month may be either."""
-    return _are_either(_forms_of(column))
-
-
-def _are_either(forms: list[Form]) -> bool:
-    """Whether dates fit whose day is before the month, and such whose month is before the day."""
-    dates = [form.format for form in forms if isinstance(form, DateForm)]
-    return sum(date.startswith((DAY_FIRST, MONTH_FIRST)) for date in dates) > 1
-
-
-def read_as(column: Column, other: Column) -> Column:
-    """Read a column of strings as another column: by its form, or as dates of ISO 8601.
-
-    Raises
-    ------
-    ValueError
-        If a value has another form: it names column and value.
-    """
+def read_as(column: Column, fitted: Column) -> Column:
+    """Read a column of strings as the column in fit was read: by its form, or as ISO dates."""
     if column.kind != "category" or column.texts is None:
         return column
-    if other.form is not None:
-        return _read_by(other.form, column.texts, column)
-    if other.kind != "date":
+    if fitted.form is not None:
+        return _read_by(fitted.form, column.texts, column)
+    if fitted.kind != "date":
         return column
     texts = np.array([None if _is_gap(text) else text for text in column.texts], dtype=object)
     for text in texts:
         if text is not None and not ISO_DATE.fullmatch(text):
-            raise _has_another_form(column, "dates", text)
-    return read_values(column.name, texts, other.time_zone)
+            raise _unlike_in_fit(column, "dates", text)
+    return read_values(column.name, texts, fitted.time_zone)
 
 
-def _has_another_form(column: Column, form: Form | str, text: str) -> ValueError:
-    return ValueError(
-        f"{column.label} held {form} in fit, and holds {text!r:.{SHOWN}} now: correct it, or "
-        "replace it by None"
-    )
+def has_two_readings(column: Column) -> bool:
+    """Whether a column holds dates as strings in which either number may be the day."""
+    return _day_may_be_month(_forms_of(column))
 
 
-def _read_by(form: Form, texts: np.ndarray, column: Column) -> Column:
-    values = [form.gap if _is_gap(text) else form.read(text.strip()) for text in texts]
-    for text, value in zip(texts, values, strict=True):
-        if value is None:
-            raise _has_another_form(column, f"{form} as strings", text)
-    return replace(column, kind=form.kind, values=np.array(values, form.dtype), form=form)
+def unreadable_in(column: Column) -> str | None:
+    """Return the first string that is no number or date in a column of which nearly all are.
 
-
-def _forms_of(column: Column) -> list[Form]:
-    """The forms that all strings of a column have, without its gaps; of codes, no numbers."""
+    There is none in categories: codes, and few levels that repeat.
+    """
     if column.kind != "category" or column.texts is None:
-        return []
-    texts = [text.strip() for text in column.texts if not _is_gap(text)]
-    forms = [form for form in _forms_like(texts) if all(form.read(t) is not None for t in texts)]
-    of_codes = any(form.kind == "number" for form in forms) and _are_codes(texts)
-    return [form for form in forms if not (of_codes and form.kind == "number")]
+        return None
+    given = _given(column)
+    texts = list(dict.fromkeys(given))
+    if not texts or _are_few(len(texts), len(given)):
+        return None
+    of_one_length = len(set(map(len, texts))) == 1
+    sample = texts[:: math.ceil(len(texts) / N_TRIED)]
+    for form in _possible_forms(sample):
+        matching = [text for text in sample if _matches(form, text, of_one_length)]
+        are_codes = form.kind == "number" and _are_codes(matching)
+        if len(matching) >= NEARLY * len(sample) and not are_codes:
+            return next((t for t in texts if not _matches(form, t, of_one_length)), None)
+    return None
 
 
-def _forms_like(texts: Sequence[str]) -> list[Form]:
-    """The forms that strings may have: of numbers, with the unit of the first one that has one."""
-    if not texts:
-        return []
-    unit = next(filter(None, map(UNIT.search, texts)), None)
-    numbers = [NumberForm(unit[0] if unit else "", decimal) for decimal in SEPARATORS]
-    return [*(DateForm(day + clock) for clock in CLOCKS for day in DAYS), *numbers]
+def _matches(form: Form, text: str, of_one_length: bool) -> bool:
+    """Whether a string has a form; a number with a leading zero has none.
+
+    Codes have one length, so that leading zeros in strings of one length are no errors.
+    """
+    is_padded = form.kind == "number" and not of_one_length and LEADING_ZERO.match(text)
+    return form.read(text) is not None and not is_padded
 
 
 def describe_reading(column: Column) -> str:
-    """What the strings of a column were read as, in a message: the longest, and a mark of gaps."""
+    """Describe what the strings of a column were read as: the longest, and a mark of gaps."""
     assert column.texts is not None
     pairs = [*zip(column.texts, column.values, strict=True)]
     given = [(text, value) for text, value in pairs if not _is_gap(text)]
     text, value = max(given, key=lambda pair: len(pair[0]))
     mark = next((text for text, _ in pairs if text is not None and _is_gap(text)), None)
     gaps = "" if mark is None else f", and {mark!r} as missing"
-    thousands = " (remove points if they separate thousands)" * _may_be_thousands(
-        column.form, [text for text, _ in given]
-    )
+    thousands = ""
+    if column.form.kind == "number" and column.form.decimal == ".":
+        points = [t.replace(column.form.unit, "").strip() for t, _ in given if "." in t]
+        if points and all(map(MAYBE_THOUSANDS.fullmatch, points)):
+            thousands = " (remove points if they separate thousands)"
     return f"as {column.form}, such as {text!r:.{SHOWN}} as {value}{gaps}{thousands}"
 
 
-def _may_be_thousands(form: Form, texts: list[str]) -> bool:
-    """Whether there are points in numbers, and each is before three digits."""
-    if not isinstance(form, NumberForm) or form.decimal != ".":
-        return False
-    points = [text.replace(form.unit, "").strip() for text in texts if "." in text]
-    return bool(points) and all(map(MAYBE_THOUSANDS.fullmatch, points))
+def _forms_of(column: Column) -> list[Form]:
+    """Return the forms that all strings of a column have; codes have no form of numbers."""
+    if column.kind != "category" or column.texts is None:
+        return []
+    texts = _given(column)
+    forms = [f for f in _possible_forms(texts) if all(f.read(t) is not None for t in texts)]
+    if any(form.kind == "number" for form in forms) and _are_codes(texts):
+        return [form for form in forms if form.kind != "number"]
+    return forms
+
+
+def _possible_forms(texts: Sequence[str]) -> list[Form]:
+    """List the forms that strings may have: numbers have the first unit in the strings, if any."""
+    if not texts:
+        return []
+    unit = next(filter(None, map(UNIT.search, texts)), None)
+    dates = [DateForm(day + clock) for clock, day in product(CLOCKS, DAYS)]
+    return [*dates, *(NumberForm(unit[0] if unit else "", decimal) for decimal in SEPARATORS)]
+
+
+def _day_may_be_month(forms: list[Form]) -> bool:
+    """Whether both the day before the month and the month before the day fit."""
+    dates = [form.format for form in forms if isinstance(form, DateForm)]
+    return sum(date.startswith((DAY_FIRST, MONTH_FIRST)) for date in dates) > 1
+
+
+def _read_by(form: Form, texts: np.ndarray, column: Column) -> Column:
+    values = [form.gap if _is_gap(text) else form.read(text.strip()) for text in texts]
+    for text, value in zip(texts, values, strict=True):
+        if value is None:
+            raise _unlike_in_fit(column, f"{form} as strings", text)
+    return replace(column, kind=form.kind, values=np.array(values, form.dtype), form=form)
+
+
+def _unlike_in_fit(column: Column, held: str, text: str) -> ValueError:
+    return ValueError(
+        f"{column.label} held {held} in fit, and holds {text!r:.{SHOWN}} now: correct it, or "
+        "replace it by None"
+    )
+
+
+def _given(column: Column) -> list[str]:
+    """Return the strings of a column that are no gaps, without spaces around them."""
+    assert column.texts is not None
+    return [text.strip() for text in column.texts if not _is_gap(text)]
 
 
 def _is_gap(text: str | None) -> bool:
@@ -239,10 +246,10 @@ def _is_gap(text: str | None) -> bool:
 def _are_codes(texts: Sequence[str]) -> bool:
     """Whether strings are names rather than numbers.
 
-    They are if one has a leading zero, or if all are whole numbers that are years, or few that
-    repeat, or one of which has more digits than float64.
+    They are if one has a leading zero. They also are if all are whole numbers that are years, or
+    few that repeat, or if one has more digits than float64.
     """
-    if any(map(_is_padded, texts)):
+    if any(map(LEADING_ZERO.match, texts)):
         return True
     if not all(map(WHOLE.fullmatch, texts)):
         return False

@@ -1,4 +1,8 @@
-"""Categories as numbers: a column for each frequent level, or mean targets of many levels."""
+"""Categories as numbers: a column for each frequent level, or the mean target of each level.
+
+Mean targets are cross-fitted: a training row is encoded from the other folds. Otherwise its own
+target would be among its features.
+"""
 
 from __future__ import annotations
 
@@ -7,43 +11,66 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import clone
+from sklearn.model_selection import KFold
 from sklearn.preprocessing import OneHotEncoder, TargetEncoder
 
 from .._utils.arrays import object_array
 from .._utils.snapshots import snapshot
 from .._utils.storable import storable
-from .cross_fitting import encode_by_others
 
+N_FOLDS = 5
+MOST_TARGETS = 16  # outputs, or classes: more would be too many columns
 RARE = "infrequent_sklearn"  # in the name of a column, as scikit-learn calls it
+
+
+def cross_fit(
+    fit: Callable[[Any, np.ndarray], Callable[[Any], np.ndarray]], X: Any, targets: np.ndarray
+) -> np.ndarray:
+    """Encode each training row by what is fitted to the other folds, (n, n_encoded).
+
+    `fit` takes rows of `X` and of `targets`, (n, n_targets). It returns a function that encodes
+    rows as columns of the first target, then as many of the next. Encodings are relative to the
+    mean of the folds they come from, which is low where a row's own targets are high.
+    """
+    # The folds are the same for every random_state: other folds would only add chance.
+    folds = KFold(min(N_FOLDS, len(targets)), shuffle=True, random_state=0)
+    blocks, order = [], []
+    for train, held_out in folds.split(targets):
+        block = fit(X[train], targets[train])(X[held_out]).reshape(len(held_out), -1)
+        shift = targets.mean(axis=0) - targets[train].mean(axis=0)
+        blocks.append(block + np.repeat(shift, block.shape[1] // len(shift)))
+        order.append(held_out)
+    return np.concatenate(blocks)[np.argsort(np.concatenate(order))]
+
+
+def columns_of_targets(encoded: np.ndarray) -> np.ndarray | None:
+    """Return encoded targets, (n,) or (n, c), as columns to fit, (n, n_targets), unless too many.
+
+    The second of two classes alone is fitted: the first is what it leaves.
+    """
+    columns = encoded.reshape(len(encoded), -1).astype(np.float64)
+    if columns.shape[1] == 2 and (columns.sum(axis=1) == 1).all():
+        columns = columns[:, 1:]
+    return None if columns.shape[1] > MOST_TARGETS else columns
 
 
 @storable
 class LevelEncoder:
     """Each level of a category as the mean of the targets at it, shrunk to the overall mean.
 
-    A training row has the mean of other rows (:mod:`.cross_fitting`). A level with one row has the
-    overall mean, as do levels that were not in fit.
-
-    Attributes
-    ----------
-    encoders_ : list of TargetEncoder
-        One for each target: scikit-learn's takes one at a time.
+    A level with one training row has the overall mean, as do levels that were not in fit.
     """
 
-    encoders_: list[TargetEncoder]
+    encoders_: list[TargetEncoder]  # one for each target: scikit-learn's takes one at a time
 
     def fit_transform(self, levels: np.ndarray, targets: np.ndarray) -> np.ndarray:
-        """Encode training rows, (n, n_categories), by targets (n, n_targets).
+        """Fit to training rows (n, n_categories), and encode them: (n, n_targets * n_categories).
 
-        Returns
-        -------
-        ndarray of shape (n, n_targets * n_categories)
-            The categories side by side for the first target, then for the next.
+        The categories are side by side for the first of the targets, (n, n_targets), then for the
+        next.
         """
         self._fit(levels, targets)
-        return encode_by_others(
-            lambda *others: LevelEncoder()._fit(*others).transform, levels, targets
-        )
+        return cross_fit(lambda *train: LevelEncoder()._fit(*train).transform, levels, targets)
 
     def _fit(self, levels: np.ndarray, targets: np.ndarray) -> LevelEncoder:
         encoder = TargetEncoder(target_type="continuous").set_output(transform="default")
@@ -53,14 +80,14 @@ class LevelEncoder:
     @property
     def levels_(self) -> list[list[Any]]:
         """The levels of each category that are stored."""
-        return [own.tolist() for own in self.encoders_[0].categories_]
+        return [levels.tolist() for levels in self.encoders_[0].categories_]
 
     def with_levels(self, levels: list[list[Any]]) -> LevelEncoder:
-        """The same with other levels in the places of stored ones, and the overall mean there."""
+        """Replace stored levels, and encode a replaced one by the overall mean."""
         copied = LevelEncoder()
         copied.encoders_ = [snapshot(encoder) for encoder in self.encoders_]
         for encoder in copied.encoders_:
-            categories = [object_array(own) for own in levels]
+            categories = list(map(object_array, levels))
             changed = [a != b for a, b in zip(encoder.categories_, categories, strict=True)]
             encoder.encodings_ = [
                 np.where(new, encoder.target_mean_, means)
@@ -70,11 +97,11 @@ class LevelEncoder:
         return copied
 
     def transform(self, levels: np.ndarray) -> np.ndarray:
-        """Encode other rows, by all training rows."""
+        """Encode new rows, by all training rows."""
         return np.hstack([encoder.transform(levels) for encoder in self.encoders_])
 
     def names(self, names: list[str]) -> list[str]:
-        """Names of the columns that categories with these names become."""
+        """Name the columns that categories with these names become."""
         n_targets = len(self.encoders_)
         marks = ["target"] if n_targets == 1 else [f"target{i}" for i in range(n_targets)]
         return [f"{name}_{mark}" for mark in marks for name in names]
@@ -82,76 +109,75 @@ class LevelEncoder:
 
 @storable
 class FrequentLevels:
-    """Each frequent level of a category as a column of 0 and 1; all others share one.
+    """Each frequent level of a category as a column of 0 and 1; rare levels share one.
 
     Rare levels are not stored, so that the name of a single row stays in no file. They share a
-    column with levels that were not in fit. Without rare levels, these have the mean of each
-    column: no training row has 0 in all of them, so that a network would extrapolate.
-
-    Attributes
-    ----------
-    levels_ : list of list
-        The frequent levels of each category, in the order of their columns.
-    has_rare_ : list of bool
-        Whether each category had rare levels.
-    shares_ : list of list of float or None
-        Share of the training rows that each of these levels has. None in a file without them: a
-        level that was not in fit is 0 in all columns.
+    column with levels that were not in fit. Without rare levels, a level that was not in fit has
+    the mean of each column: no training row has 0 in all of them, so that a network would
+    extrapolate.
     """
 
-    levels_: list[list[Any]]
-    has_rare_: list[bool]
+    levels_: list[list[Any]]  # the frequent levels of each category, in the order of their columns
+    has_rare_: list[bool]  # whether each category had rare levels
+    #: Share of the training rows that each of these levels has. None in a file without them: a
+    #: level that was not in fit is 0 in all columns.
     shares_: list[list[float]] | None = None
 
     def fit(
         self, levels: np.ndarray, max_categories: int, min_frequency: int | float
     ) -> FrequentLevels:
         """Find the frequent levels of training rows, (n, n_categories)."""
-        limits = {"max_categories": max_categories, "min_frequency": min_frequency}
-        encoder = OneHotEncoder(handle_unknown="infrequent_if_exist", **limits).fit(levels)
-        rare = [() if own is None else {*own} for own in encoder.infrequent_categories_]
+        encoder = OneHotEncoder(
+            handle_unknown="infrequent_if_exist",
+            max_categories=max_categories,
+            min_frequency=min_frequency,
+        ).fit(levels)
+        rare = [() if rare is None else {*rare} for rare in encoder.infrequent_categories_]
         self.levels_ = [
-            [level for level in own.tolist() if level not in others]
-            for own, others in zip(encoder.categories_, rare, strict=True)
+            [level for level in categories.tolist() if level not in rare_levels]
+            for categories, rare_levels in zip(encoder.categories_, rare, strict=True)
         ]
-        self.has_rare_ = [len(others) > 0 for others in rare]
+        self.has_rare_ = [len(rare_levels) > 0 for rare_levels in rare]
+        columns = codes_of(self.levels_, levels).T
         self.shares_ = [
-            [float(np.mean(codes == i)) for i in range(len(own))]
-            for own, codes in zip(self.levels_, codes_of(self.levels_, levels).T, strict=True)
+            [float(np.mean(codes == i)) for i in range(len(frequent))]
+            for frequent, codes in zip(self.levels_, columns, strict=True)
         ]
         return self
 
     def with_levels(self, levels: list[list[Any]]) -> FrequentLevels:
-        """The same with other levels in the places of those that are stored."""
+        """Replace stored levels."""
         copied = snapshot(self)
         copied.levels_ = levels
         return copied
 
     def transform(self, levels: np.ndarray) -> np.ndarray:
         """Encode rows, (n, n_categories) -> (n, n_columns)."""
-        shares = self.shares_ or [[0.0] * len(own) for own in self.levels_]
+        shares = self.shares_ or [[0.0] * len(frequent) for frequent in self.levels_]
+        columns = codes_of(self.levels_, levels).T
         blocks = []
-        for own, has_rare, codes in zip(
-            shares, self.has_rare_, codes_of(self.levels_, levels).T, strict=True
-        ):
-            # -1, of others, is the last row.
-            rows = np.eye(len(own) + 1) if has_rare else np.vstack([np.eye(len(own)), own])
+        for level_shares, has_rare, codes in zip(shares, self.has_rare_, columns, strict=True):
+            n_levels = len(level_shares)
+            # The last row is that of code -1, a level that is not stored.
+            rows = np.eye(n_levels + 1)
+            if not has_rare:
+                rows = np.vstack([np.eye(n_levels), level_shares])
             blocks.append(rows[codes])
         return np.hstack(blocks)
 
     def names(self, names: list[str], name_of_level: Callable[[str, Any], str]) -> list[str]:
-        """Names of the columns that categories with these names become."""
+        """Name the columns that categories with these names become."""
         return [
             name_of_level(name, level)
-            for name, own, has_rare in zip(names, self.levels_, self.has_rare_, strict=True)
-            for level in [*own, *([RARE] if has_rare else [])]
+            for name, frequent, has_rare in zip(names, self.levels_, self.has_rare_, strict=True)
+            for level in [*frequent, *([RARE] if has_rare else [])]
         ]
 
 
 def codes_of(levels: list[list[Any]], values: np.ndarray) -> np.ndarray:
-    """Number the values of categories (n, n_categories) by their levels; -1 for others."""
+    """Return codes of values (n, n_categories) among the levels of each category; -1 if none."""
     codes = np.empty(values.shape, dtype=np.int32)
-    for j, own in enumerate(levels):
-        numbers = {level: i for i, level in enumerate(own)}
-        codes[:, j] = [numbers.get(value, -1) for value in values[:, j]]
+    for j, category_levels in enumerate(levels):
+        code_of = {level: i for i, level in enumerate(category_levels)}
+        codes[:, j] = [code_of.get(value, -1) for value in values[:, j]]
     return codes

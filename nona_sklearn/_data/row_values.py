@@ -1,19 +1,26 @@
-"""Values beside a table, such as targets and groups: one for each row, or one in each column."""
+"""Values beside a table, one for each row: arrays of them, groups, and sample weights."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from numbers import Real
 from typing import Any, NoReturn
 
 import narwhals as nw
 import numpy as np
+import torch
+from sklearn.utils import _safe_indexing, check_array, indexable
+from sklearn.utils.validation import _num_samples
+from torch import Tensor
 
 from .._utils.arrays import object_array
-from .._utils.validation import are_missing, unmasked
+from .._utils.validation import are_missing, check_lengths, unmasked
 
 
 def as_array(values: Any) -> np.ndarray:
-    """An array of an array-like, where gaps and numbers beside strings stay what they are."""
+    """Convert an array-like; a list that mixes strings with gaps or numbers becomes objects."""
     values = unmasked(values)
     array = np.asarray(values)
     converted = not (hasattr(values, "__array__") or hasattr(values, "__array_interface__"))
@@ -21,33 +28,29 @@ def as_array(values: Any) -> np.ndarray:
 
 
 def row_values(name: str, values: Any) -> np.ndarray:
-    """An array of what a parameter gives for each row, where gaps are gaps.
-
-    Raises
-    ------
-    ValueError
-        If it is a structured array, or a column of structs.
-    """
-    series = _as_series(values)
-    if series is not None and isinstance(series.dtype, nw.Struct):
-        _refuse_several(name, "a column of structs", [each.name for each in series.dtype.fields])
-    if series is not None and series.dtype in (nw.Categorical, nw.Enum):
-        array = object_array(series.to_list())
-        array[series.is_null().to_numpy()] = None
-        return array
+    """Convert the values that the parameter `name` gives for each row; gaps stay gaps."""
+    series = nw.from_native(values, pass_through=True, allow_series=True)
+    if isinstance(series, nw.Series):
+        if isinstance(series.dtype, nw.Struct):
+            fields = [field.name for field in series.dtype.fields]
+            _refuse_structure(name, "a column of structs", fields)
+        if series.dtype in (nw.Categorical, nw.Enum):
+            array = object_array(series.to_list())
+            array[series.is_null().to_numpy()] = None
+            return array
     array = as_array(values)
     refuse_fields(name, array)
     if array.dtype.kind == "T":
         return array.astype(object)
     if array.dtype.kind == "O" and not hasattr(values, "__array__"):
-        for kind in (str, bytes):  # of a list of strings numpy makes an array of them
+        for kind in (str, bytes):  # numpy makes an array of strings of a list of strings
             if array.size and all(isinstance(value, kind) for value in array.flat):
                 return array.astype(kind)
     return array
 
 
 def row_numbers(name: str, values: Any) -> np.ndarray:
-    """The same of what has to be numbers: gaps among objects are NaN."""
+    """Convert as :func:`row_values`, with NaN for gaps among objects."""
     array = row_values(name, values)
     if array.dtype.kind in "OUS":
         array = array.astype(object)
@@ -56,12 +59,12 @@ def row_numbers(name: str, values: Any) -> np.ndarray:
 
 
 def refuse_fields(name: str, array: np.ndarray) -> None:
-    """Refuse a structured array, each of whose entries are several values."""
+    """Raise if an array is structured: each of its entries is several values."""
     if array.dtype.names is not None:
-        _refuse_several(name, "a structured array", array.dtype.names)
+        _refuse_structure(name, "a structured array", array.dtype.names)
 
 
-def _refuse_several(name: str, kind: str, fields: Sequence[str]) -> NoReturn:
+def _refuse_structure(name: str, kind: str, fields: Sequence[str]) -> NoReturn:
     raise ValueError(
         f"{name} must not be {kind}, got one with the fields {', '.join(map(repr, fields))}: "
         f"select a field, such as {name}[{fields[-1]!r}], or make a column of each by "
@@ -69,29 +72,180 @@ def _refuse_several(name: str, kind: str, fields: Sequence[str]) -> NoReturn:
     )
 
 
-def orders_of(y: Any) -> list[tuple | None]:
-    """The categories of each output of targets, if these have an order."""
-    frame = nw.from_native(y, pass_through=True, allow_series=True)
-    if isinstance(frame, nw.DataFrame):
-        return [_order_of(series) for series in frame.iter_columns()]
-    if getattr(y, "ordered", False) and hasattr(y, "categories"):  # pandas.Categorical
-        return [tuple(y.categories)]
-    if getattr(getattr(y, "type", None), "ordered", False) and hasattr(y, "dictionary"):
-        return [tuple(y.dictionary.to_pylist())]  # pyarrow.DictionaryArray
-    return [_order_of(frame) if isinstance(frame, nw.Series) else None]
+def refuse_repeated(names: Sequence[Hashable], parameter: str) -> None:
+    """Raise if columns of a parameter share a name."""
+    repeated = [name for name, n in Counter(names).items() if n > 1]
+    if repeated:
+        raise ValueError(
+            f"{parameter} must have columns of different names, and several are called "
+            f"{', '.join(map(repr, repeated)):.300}: rename them, or drop copies"
+        )
 
 
-def _order_of(series: nw.Series) -> tuple | None:
-    if isinstance(series.dtype, nw.Enum):
-        return tuple(series.dtype.categories)
-    native = series.to_native()
-    arrow = getattr(getattr(native, "dtype", None), "pyarrow_dtype", getattr(native, "type", None))
-    if not getattr(arrow, "ordered", False):
-        return None
-    chunks = native.array.__arrow_array__() if hasattr(native, "array") else native
-    return tuple(chunks.unify_dictionaries().chunk(0).dictionary.to_pylist())
+# -- sample weights ----------------------------------------------------------------------------
 
 
-def _as_series(values: Any) -> nw.Series | None:
-    series = nw.from_native(values, pass_through=True, allow_series=True)
-    return series if isinstance(series, nw.Series) else None
+@dataclass(frozen=True)
+class RowSelection:
+    """The rows of positive weight among those given to fit."""
+
+    n_given: int
+    indices: np.ndarray  # (n,), of the selected rows
+    unit: float = 1.0  # weight of a row whose log prior is 0
+    log_prior: Tensor | None = None  # (n,), log(weight / unit); None: all weights are equal
+
+    @classmethod
+    def all(cls, n_rows: int) -> RowSelection:
+        """Select all rows, with equal weights."""
+        return cls(n_rows, np.arange(n_rows))
+
+    @classmethod
+    def of_positive(cls, sample_weight: np.ndarray) -> RowSelection:
+        """Select the rows of positive weight, among weights (n_given,) that are checked."""
+        n_given, indices = len(sample_weight), sample_weight.nonzero()[0]
+        if len(indices) < min(2, n_given):  # a table of one row has its own message
+            raise ValueError(
+                "sample_weight must be above zero for at least 2 rows, got "
+                f"{len(indices)} of {n_given}"
+            )
+        largest = sample_weight.max()  # a mean, since an extreme is the weight of one row
+        unit = float(largest * (sample_weight[indices] / largest).mean())
+        return cls(n_given, indices, unit, log_prior(sample_weight[indices], unit))
+
+    def select(self, rows: Any) -> Any:
+        """Select features or targets, if there are any."""
+        if rows is None or len(self.indices) == self.n_given:
+            return rows
+        check_lengths(self.n_given, _num_samples(rows))
+        return _safe_indexing(*indexable(rows), self.indices)
+
+    @property
+    def positions(self) -> np.ndarray:
+        """Position of each given row among those selected, (n_given,); -1 if it is not."""
+        positions = np.full(self.n_given, -1)
+        positions[self.indices] = np.arange(len(self.indices))
+        return positions
+
+    @property
+    def weights(self) -> np.ndarray | None:
+        """Weights of the selected rows, (n,), with a mean of 1; None: all are equal."""
+        return None if self.log_prior is None else normalize_mean(self.log_prior).numpy()
+
+
+def check_sample_weight(sample_weight: Any, n_rows: int) -> np.ndarray:
+    """Validate weights of rows: float64, (n_rows,); ones for None."""
+    if sample_weight is None:
+        return np.ones(n_rows)
+    if isinstance(sample_weight, Real):
+        sample_weight = np.full(n_rows, sample_weight)
+    try:
+        weights = check_array(
+            row_numbers("sample_weight", sample_weight),
+            ensure_2d=False,
+            dtype=np.float64,
+            order="C",
+            ensure_all_finite=False,  # the message below names the row
+            ensure_min_samples=0,
+            input_name="sample_weight",
+        )
+    except ValueError as error:
+        if "could not convert" not in str(error):
+            raise
+        raise ValueError(f"sample_weight must hold numbers: {error}") from error
+    if weights.shape != (n_rows,):
+        raise ValueError(f"sample_weight must have shape ({n_rows},), got {weights.shape}")
+    wrong = np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))
+    if len(wrong):
+        raise ValueError(
+            "sample_weight must be finite and not negative, got "
+            f"{float(weights[wrong[0]])!r} in row {wrong[0]}"
+        )
+    return weights
+
+
+def log_prior(
+    sample_weight: np.ndarray, unit: float, device: torch.device | str = "cpu"
+) -> Tensor | None:
+    """Return log(sample_weight / unit), float32 (n,), or None if all are 0."""
+    logarithms = torch.from_numpy(np.log(sample_weight) - np.log(unit)).float()
+    return logarithms.to(device) if logarithms.any() else None
+
+
+def multiply(log_prior: Tensor | None, factor: Tensor | None) -> Tensor | None:
+    """Multiply weights (n,) that are given by their logarithms; None: all are 1."""
+    if log_prior is None or factor is None:
+        return factor if log_prior is None else log_prior
+    return log_prior + factor
+
+
+def normalize_mean(log_prior: Tensor) -> Tensor:
+    """Turn log priors (n,) into weights whose mean is 1, in float64."""
+    return log_prior.double().softmax(dim=0) * len(log_prior)
+
+
+def apply_weights(values: Tensor, weights: Tensor | None) -> Tensor:
+    """Multiply values (n, c) whose mean is taken by weights (n,) of mean 1, if there are any."""
+    return values if weights is None else values * weights[:, None]
+
+
+def weighted_quantiles(values: np.ndarray, weights: Tensor | None) -> np.ndarray:
+    """Replace weighted values (n,) by as many equally spaced quantiles, which count alike."""
+    if weights is None:
+        return values
+    order = values.argsort()
+    cumulative = weights.cpu().numpy()[order].cumsum()
+    levels = (np.arange(len(values)) + 0.5) / len(values) * cumulative[-1]
+    return values[order][cumulative.searchsorted(levels)]
+
+
+# -- groups ------------------------------------------------------------------------------------
+
+
+def check_groups(groups: Any, n_rows: int) -> np.ndarray:
+    """Validate groups of rows: one name for each, (n_rows,), none missing."""
+    groups = row_values("groups", groups)
+    if groups.ndim == 2 and groups.shape[1] == 1:
+        groups = groups[:, 0]
+    if groups.ndim != 1:
+        raise ValueError(f"groups must have shape ({n_rows},), got {groups.shape}")
+    if len(groups) != n_rows:
+        raise ValueError(f"groups must have a value for each of {n_rows} rows, got {len(groups)}")
+    missing = np.flatnonzero(are_missing(groups))
+    if len(missing):
+        row = missing[0]
+        raise ValueError(f"groups must not be missing, got {groups[row]} in row {row}")
+    return groups
+
+
+def number_groups(groups: Any, selection: RowSelection) -> tuple[np.ndarray, Tensor]:
+    """Return the sorted names of the selected rows' groups, and the rows' codes, (n,)."""
+    names, codes = _unique(check_groups(groups, selection.n_given)[selection.indices])
+    if len(names) < 2:
+        raise ValueError(f"groups must hold at least 2 different ones, all rows are in {names[0]}")
+    return names, torch.from_numpy(codes)
+
+
+def number_new_groups(
+    groups: np.ndarray | None, n_rows: int, names: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Append the groups of new rows to the names of a bank's; return all names, and new codes.
+
+    Without groups, each new row is a group by itself, which has no name: None.
+    """
+    if groups is None:
+        return np.append(names, np.full(n_rows, None)), len(names) + np.arange(n_rows)
+    group_names, codes = _unique(groups)
+    code_of = {name: code for code, name in enumerate(names.tolist())}
+    new_names = [name for name in group_names.tolist() if name not in code_of]
+    code_of |= {name: len(names) + i for i, name in enumerate(new_names)}
+    all_names = object_array([*names.tolist(), *new_names])
+    return all_names, np.array([code_of[name] for name in group_names.tolist()], dtype=int)[codes]
+
+
+def _unique(groups: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the sorted names of groups, and the code of each row's group."""
+    try:
+        return np.unique(groups, return_inverse=True)
+    except TypeError:  # names of several kinds have no order
+        kinds = ", ".join(sorted({type(group).__name__ for group in groups}))
+        raise ValueError(f"groups must be of one kind, got {kinds}") from None

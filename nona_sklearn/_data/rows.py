@@ -89,7 +89,7 @@ class Rows:
         return (len(self),)
 
     def to(self, device: torch.device | str, dtype: torch.dtype | None = None) -> Rows:
-        """The same rows with batches on a device. Batches keep their type: `dtype` is ignored."""
+        """Set the device of the batches. Batches keep their type: `dtype` is ignored."""
         return Rows(self.source, self.collate_fn, self.numbers, device)
 
     def split(self, size: int) -> list[Rows]:
@@ -97,13 +97,13 @@ class Rows:
         return [self[rows] for rows in spans(len(self), min(size, LARGEST_BLOCK))]
 
     def targets(self) -> list | None:
-        """Targets in a torch Dataset of pairs, else None."""
+        """Return the targets in a torch Dataset of pairs, else None."""
         if isinstance(self.source, Dataset) and isinstance(self.source[0], tuple):
             return [self.source[int(i)][1] for i in self.numbers]
         return None
 
     def extremes(self) -> Rows:
-        """Two rows to test a network with: of texts, the shortest and the longest."""
+        """Select two rows to test a network with: of texts, the shortest and the longest."""
         if _is_text(self.source):
             lengths = [len(self.source[number]) for number in self.numbers]
             return self[[int(np.argmin(lengths)), int(np.argmax(lengths))]]
@@ -111,20 +111,19 @@ class Rows:
 
     def batch(self) -> Any:
         """Make a batch of the rows: a tensor or a dict of tensors on the device."""
-        batch = _to_device(self._collate(), self.device)
+        if self.collate_fn is not None:
+            batch = self.collate_fn(self._listed())
+        elif isinstance(self.source, Mapping):
+            batch = {name: values[self.numbers] for name, values in self.source.items()}
+        elif isinstance(self.source, np.ndarray | Tensor):
+            batch = self.source[self.numbers]
+        else:
+            with _of_one_shape():
+                batch = default_collate(self._listed())
+        batch = _to_device(batch, self.device)
         if isinstance(batch, Tensor) and batch.ndim == 0:
             raise ValueError(f"{COLLATED}, got {batch.item()!r}")
         return batch
-
-    def _collate(self) -> Any:
-        if self.collate_fn is not None:
-            return self.collate_fn(self._listed())
-        if isinstance(self.source, Mapping):
-            return {name: values[self.numbers] for name, values in self.source.items()}
-        if isinstance(self.source, np.ndarray | Tensor):
-            return self.source[self.numbers]
-        with _of_one_shape():
-            return default_collate(self._listed())
 
     def _listed(self) -> list:
         if isinstance(self.source, Mapping):
@@ -135,53 +134,35 @@ class Rows:
 
 def _check_source(source: Any, collate_fn: Callable | None) -> Any:
     """Make a source of rows of the user's X, or raise an error."""
-    if hasattr(source, "iloc"):  # a pandas object
-        source = source.to_numpy()
-    source = unmasked(source)
+    source = unmasked(source.to_numpy() if hasattr(source, "iloc") else source)
     if isinstance(source, str) or not hasattr(source, "__getitem__") or issparse(source):
         raise ValueError(
             "X must be an array, a tensor, a dict of them, a list or a torch Dataset, got "
             f"{source!r:.100}"
         )
     if isinstance(source, Mapping):
-        source = _check_mapping(source)
-    elif _is_list_of_objects(source):
-        source = source.tolist()
+        source = {name: _check_entry(name, values) for name, values in source.items()}
+        lengths = {name: len(values) for name, values in source.items()}
+        if len(set(lengths.values())) > 1:
+            raise ValueError(f"X must hold arrays of one length, got {lengths}")
+    elif isinstance(source, np.ndarray) and source.dtype.kind in "OUT" and source.ndim == 1:
+        source = source.tolist()  # an array of objects or texts is as a list of them
     if _length(source) == 0:
         raise ValueError("X must hold rows, got none")
     if _is_text(source):
         _check_texts(source, collate_fn)
-        return source
-    if isinstance(source, list) and collate_fn is None:
-        source = _stack(source)
+    elif isinstance(source, list) and collate_fn is None and not isinstance(source[0], Mapping):
+        with _of_one_shape():
+            is_tensor = isinstance(source[0], Tensor)
+            source = torch.stack(source) if is_tensor else np.asarray(source)
     if isinstance(source, np.ndarray | Tensor):
         _check_numbers(source, "X")
     return source
 
 
-def _is_list_of_objects(source: Any) -> bool:
-    """Whether it is an array of objects or texts, which is the same as a list of them."""
-    return isinstance(source, np.ndarray) and source.dtype.kind in "OUT" and source.ndim == 1
-
-
-def _check_mapping(source: Mapping) -> dict[str, Any]:
-    source = {name: _as_array(name, values) for name, values in source.items()}
-    lengths = {name: len(values) for name, values in source.items()}
-    if len(set(lengths.values())) > 1:
-        raise ValueError(f"X must hold arrays of one length, got {lengths}")
-    return source
-
-
-def _stack(rows: list) -> Any:
-    """An array or a tensor of rows of one shape; mappings stay a list."""
-    if isinstance(rows[0], Mapping):
-        return rows
-    with _of_one_shape():
-        return torch.stack(rows) if isinstance(rows[0], Tensor) else np.asarray(rows)
-
-
 @contextmanager
 def _of_one_shape() -> Iterator[None]:
+    """Name the remedy in errors about rows that make no batch."""
     try:
         yield
     except (ValueError, TypeError, RuntimeError) as error:
@@ -190,7 +171,8 @@ def _of_one_shape() -> Iterator[None]:
         ) from error
 
 
-def _as_array(name: str, values: Any) -> np.ndarray | Tensor:
+def _check_entry(name: str, values: Any) -> np.ndarray | Tensor:
+    """Validate the array or tensor that a mapping has under a name."""
     values = unmasked(values)
     if not hasattr(values, "shape"):
         try:

@@ -2,31 +2,81 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array, issparse
 from scipy.sparse.linalg import norm
 from sklearn.decomposition import TruncatedSVD
+from sklearn.linear_model import Ridge
 from sklearn.preprocessing import normalize
 from sklearn.utils import check_array
 
 from .._utils.storable import storable
-from .linear_scores import LinearScores
+from .levels import cross_fit
 
 MOST_COMPONENTS = 300
-#: Where networks choose among them by the targets: rare words show in many components only.
+#: If networks choose components by the targets: rare words show in many components only.
 MOST_TO_CHOOSE_FROM = 1000
-LARGEST = 2**25  # numbers of an encoded matrix of more than 300 components, 256 MB
-#: Before a learned embedding: one that has as many directions as rows memorises them.
+LARGEST = 2**25  # entries of an encoded matrix of more than 300 components, 256 MB
+#: Least number of training rows per component before a learned embedding. One that has as many
+#: directions as rows memorises them.
 ROWS_PER_COMPONENT = 5
 ROWS_PER_CHOICE = 2
-ROUNDING = 1e-8  # of a row's length
+ROUNDING = 1e-8  # as a share of a row's length
+ALPHAS = np.logspace(-2, 3, 11)  # of rows whose mean square length is 1
+#: Target standard deviation of a perfect model's scores. Beside components whose mean square is 1,
+#: scores then vary about as much as the largest.
+DEVIATION = 4.0
 
 
 def is_wide(X: Any) -> bool:
     """Whether a validated table is a sparse matrix of more columns than components."""
     return issparse(X) and X.shape[1] > MOST_COMPONENTS
+
+
+@storable
+class LinearScores:
+    """Predictions of each target by a ridge regression, centred, in units of the target's spread.
+
+    A network takes long to find the direction of many columns that a linear model finds at once,
+    and memorises rows on the way. Scores of training rows are cross-fitted. Where nothing is
+    linear, they are near zero.
+    """
+
+    coef_: np.ndarray  # (n_features, n_targets)
+    intercept_: np.ndarray  # (n_targets,)
+
+    def fit_transform(self, X: csr_array, targets: np.ndarray) -> np.ndarray:
+        """Fit to training rows (n, n_features), and return their scores, (n, n_targets).
+
+        The model of each of the targets, (n, n_targets), has the regularisation of the lowest
+        cross-fitted error.
+        """
+        mean = targets.mean(axis=0)
+        deviation = targets.std(axis=0)
+        scale = np.divide(DEVIATION, deviation, out=np.zeros_like(deviation), where=deviation > 0)
+        unit = np.sqrt(np.mean(norm(X, axis=1) ** 2)) or 1.0
+        X = X / unit
+        predictions = [cross_fit(partial(_fit_ridge, alpha), X, targets) for alpha in ALPHAS]
+        errors = [np.square(predicted - targets).sum(axis=0) for predicted in predictions]
+        best = np.argmin(errors, axis=0)
+        ridge = Ridge(ALPHAS[best]).fit(X, targets)
+        self.coef_ = np.reshape(ridge.coef_, (-1, X.shape[1])).T * scale / unit
+        self.intercept_ = (ridge.intercept_ - mean) * scale
+        return (np.choose(best, predictions) - mean) * scale
+
+    def transform(self, X: csr_array) -> np.ndarray:
+        """Return the scores (n, n_targets) of new rows (n, n_features)."""
+        return X @ self.coef_ + self.intercept_
+
+
+def _fit_ridge(
+    alpha: float, X: csr_array, targets: np.ndarray
+) -> Callable[[csr_array], np.ndarray]:
+    return Ridge(alpha).fit(X, targets).predict
 
 
 @storable
@@ -41,9 +91,9 @@ class SparseEncoder:
     Parameters
     ----------
     rows_per_component : int, default=1
-        How many training rows there are to each component at least, if there are few.
+        Least number of training rows per component.
     max_components : int, default=300
-        Largest number of components; of many rows, 300.
+        Largest number of components; 300 with many rows.
     for_network : bool, default=False
         Whether rows have one length, and scores of a linear model (:class:`.LinearScores`) follow
         the components, where the targets are known.
@@ -53,7 +103,7 @@ class SparseEncoder:
     svd_ : TruncatedSVD
         The singular vectors: as many as the training rows allow.
     scores_ : LinearScores or None
-        Of the components; None without targets.
+        Scores of the components; None without targets.
     """
 
     svd_: TruncatedSVD
@@ -71,12 +121,12 @@ class SparseEncoder:
 
     @classmethod
     def to_choose_from(cls) -> SparseEncoder:
-        """One with more components, of which each network chooses some by the targets."""
+        """Make one with more components, of which each network chooses some by the targets."""
         return cls(ROWS_PER_CHOICE, MOST_TO_CHOOSE_FROM, for_network=True)
 
     @classmethod
     def to_learn_from(cls) -> SparseEncoder:
-        """One with as many components as a network can take."""
+        """Make one with as many components as a network can take."""
         return cls(ROWS_PER_COMPONENT, for_network=True)
 
     @property
@@ -95,10 +145,10 @@ class SparseEncoder:
         Returns
         -------
         ndarray of shape (n, n_components) or (n, n_components + n_targets)
-            With the scores of targets (n, n_targets).
+            Components, followed by the scores of targets (n, n_targets).
         """
         _refuse_large(X)
-        svd = TruncatedSVD(self._n_components(*X.shape), random_state=0)
+        svd = TruncatedSVD(self.count_components(*X.shape), random_state=0)
         self.svd_ = svd.set_output(transform="default")  # arrays, whatever is configured
         with np.errstate(invalid="ignore", divide="ignore"):  # shares of a variance that is 0
             components = self._scaled(svd.fit_transform(X), X)
@@ -108,7 +158,8 @@ class SparseEncoder:
         self.scores_ = LinearScores()
         return np.hstack([components, self.scores_.fit_transform(X, targets)])
 
-    def _n_components(self, n_rows: int, n_features: int) -> int:
+    def count_components(self, n_rows: int, n_features: int) -> int:
+        """Return how many components a matrix of this shape has."""
         most = min(self.max_components, max(MOST_COMPONENTS, LARGEST // n_rows), n_features)
         return min(most, max(1, n_rows // self.rows_per_component))
 
@@ -123,7 +174,18 @@ class SparseEncoder:
         return np.hstack([components, self.scores_.transform(X)])
 
     def _scaled(self, components: np.ndarray, X: csr_array) -> np.ndarray:
-        components = _of_same_length(components, X)
+        """Give coordinates (n, k) the lengths of the rows (n, n_features), or one length.
+
+        Otherwise rows of rare words, most of which is outside of the vectors, would all be near
+        zero, and near to each other.
+        """
+        lengths = norm(X, axis=1)
+        component_lengths = np.linalg.norm(components, axis=1)
+        seen = component_lengths > ROUNDING * lengths  # the rest is zero but for rounding
+        factors = np.divide(
+            lengths, component_lengths, out=np.zeros_like(component_lengths), where=seen
+        )
+        components = components * factors[:, None]
         if not self.for_network:
             return components
         return np.sqrt(components.shape[1]) * normalize(components)
@@ -134,21 +196,9 @@ class SparseEncoder:
 
 
 def _refuse_large(X: csr_array) -> None:
-    """Refuse numbers that float32 does not hold, before they are squared."""
+    """Raise if float32 does not hold a number, before it is squared."""
     largest = abs(X.data).max(initial=0.0)
     if largest > np.finfo(np.float32).max:
         raise ValueError(
             f"Input X contains infinity or a value too large for float32: {largest:g}"
         )
-
-
-def _of_same_length(encoded: np.ndarray, X: csr_array) -> np.ndarray:
-    """Coordinates (n, k) with the lengths of the rows (n, n_features) that they stand for.
-
-    Otherwise rows of rare words, most of which is outside of the vectors, would all be near zero,
-    and near to each other.
-    """
-    lengths, own = norm(X, axis=1), np.linalg.norm(encoded, axis=1)
-    seen = own > ROUNDING * lengths  # others are zero but for rounding
-    factors = np.divide(lengths, own, out=np.zeros_like(own), where=seen)
-    return encoded * factors[:, None]

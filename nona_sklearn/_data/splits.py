@@ -9,25 +9,23 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from .times import have_earlier
-
-SHARED = 0.25  # of a network's validation rows, with the next one
+SHARED = 0.25  # share of a network's validation rows that the next one has, too
 N_BLOCKS = 20  # of time, of which some validate
 #: How near in time rows are no neighbours in training, as a share of the time of all rows.
 WINDOW = 0.05
 
 
 class Split(NamedTuple):
-    """Numbers of a network's training and validation rows.
+    """Positions of a network's training and validation rows.
 
-    With times, `limits`, (n_valid,), are those before which the neighbours of validation rows
-    are, where they are calibrated.
+    With times, neighbours of a validation row are before its cutoff time where it is calibrated.
     """
 
     train: np.ndarray
     valid: np.ndarray | None = None
-    limits: np.ndarray | None = None
+    cutoff_times: np.ndarray | None = None  # (n_valid,)
 
 
 def split_in_turns(
@@ -38,35 +36,10 @@ def split_in_turns(
     validation_fraction: float,
     random_state: np.random.RandomState,
 ) -> list[Split]:
-    """Take the rows, or groups, of an order to validate one network after the other.
+    """Split rows, or groups, of a shuffled `order`, so that networks take turns to validate them.
 
     A quarter of a network's validation rows are the next one's too, so that there are rows on
-    which two networks can be compared that trained on neither.
-
-    Parameters
-    ----------
-    order : int ndarray of shape (n_units,)
-        Numbers of the rows, or groups, shuffled.
-    groups : int ndarray of shape (n,), optional
-        Group of each row; None: each row by itself.
-    n_samples : int
-        Number of rows.
-    n_networks : int
-        Number of networks.
-    validation_fraction : float
-        Share of the units that each sets aside.
-    random_state : RandomState
-        Shuffles the rows of groups.
-
-    Returns
-    -------
-    list of two int ndarray
-        Training and validation rows of each network.
-
-    Raises
-    ------
-    ValueError
-        If fewer than two rows, or groups, would be left to train on.
+    which two networks can be compared that trained on neither. `groups` are codes (n_samples,).
     """
     n_units = len(order)
     units = np.arange(n_samples) if groups is None else groups
@@ -80,7 +53,7 @@ def split_in_turns(
         )
     splits: list[Split] = []
     for i in range(n_networks):
-        turn = np.roll(order, -i * math.ceil((1 - SHARED) * n_valid))
+        turn = _turn(order, i, n_valid)
         rows = turn if groups is None else random_state.permutation(n_samples)
         held_out = np.isin(units[rows], turn[:n_valid])
         splits.append(Split(rows[~held_out], rows[held_out]))
@@ -88,12 +61,12 @@ def split_in_turns(
 
 
 def interleave(strata: np.ndarray, random_state: np.random.RandomState) -> np.ndarray:
-    """Shuffle units so that any run of them has about its share of each stratum."""
-    place = np.empty(len(strata))
+    """Shuffle units so that any run of them has about its share of each stratum, (n_units,)."""
+    rank = np.empty(len(strata))
     for stratum in range(strata.max() + 1):
         members = random_state.permutation(np.flatnonzero(strata == stratum))
-        place[members] = (np.arange(len(members)) + random_state.uniform()) / len(members)
-    return place.argsort()
+        rank[members] = (np.arange(len(members)) + random_state.uniform()) / len(members)
+    return rank.argsort()
 
 
 def split_by_time(
@@ -103,128 +76,113 @@ def split_by_time(
     random_state: np.random.RandomState,
     groups: np.ndarray | None = None,
 ) -> list[Split]:
-    """Take blocks of time to validate one network after the other.
+    """Split rows by blocks of time, so that networks take turns to validate blocks.
 
-    Blocks in which no row has an earlier one, of another group, validate none: the first block is
-    one of them. A quarter of a network's validation blocks are the next one's too.
-
-    Parameters
-    ----------
-    times : ndarray of shape (n,)
-        Time of each row.
-    n_networks : int
-        Number of networks.
-    validation_fraction : float
-        Share of the blocks that each sets aside.
-    random_state : RandomState
-        Shuffles blocks and rows.
-    groups : int ndarray of shape (n,), optional
-        Group of each row; None: each row by itself.
-
-    Returns
-    -------
-    list of Split
-        Rows of each network. Validation rows are compared with what is before their block.
-
-    Raises
-    ------
-    ValueError
-        If there are fewer than three different times, or no block can validate.
+    A block in which no row has an earlier one, of another group, validates none: the first block
+    is one of them. A quarter of a network's validation blocks are the next one's too. The cutoff
+    time of a validation row is the start of its block.
     """
-    moments, place = np.unique(times, return_inverse=True)
-    if len(moments) < 3:
+    distinct, rank = np.unique(times, return_inverse=True)
+    if len(distinct) < 3:
         raise ValueError(
-            f"times must hold at least 3 different ones, got {len(moments)}; "
+            f"times must hold at least 3 different ones, got {len(distinct)}; "
             "or use early_stopping=False"
         )
-    n_blocks = min(N_BLOCKS, len(moments))
-    block_of_moment = np.arange(len(moments)) * n_blocks // len(moments)
-    starts = moments[np.searchsorted(block_of_moment, np.arange(n_blocks))]
+    n_blocks = min(N_BLOCKS, len(distinct))
+    block_of_rank = np.arange(len(distinct)) * n_blocks // len(distinct)
+    starts = distinct[np.searchsorted(block_of_rank, np.arange(n_blocks))]
     order = random_state.permutation(len(times))
-    blocks = block_of_moment[place[order]]
-    moment, label = torch.from_numpy(times), None if groups is None else torch.from_numpy(groups)
-    known = np.unique(block_of_moment[place[have_earlier(moment, moment, label, label).numpy()]])
-    known = known[known > 0]
-    if len(known) == 0:
+    blocks = block_of_rank[rank[order]]
+    row_times = torch.from_numpy(times)
+    codes = None if groups is None else torch.from_numpy(groups)
+    predictable = have_earlier(row_times, row_times, codes, codes).numpy()
+    candidates = np.unique(block_of_rank[rank[predictable]])
+    candidates = candidates[candidates > 0]
+    if len(candidates) == 0:
         raise ValueError(
             "times must leave rows that a row of another group is earlier than, got none; or use "
             "early_stopping=False"
         )
-    n_valid = min(max(1, round(validation_fraction * n_blocks)), n_blocks - 2, len(known))
-    turn = known[random_state.permutation(len(known))]
+    n_valid = min(max(1, round(validation_fraction * n_blocks)), n_blocks - 2, len(candidates))
+    shuffled = candidates[random_state.permutation(len(candidates))]
     splits = []
     for i in range(n_networks):
-        own = np.roll(turn, -i * math.ceil((1 - SHARED) * n_valid))[:n_valid]
-        held_out = np.isin(blocks, own)
+        held_out = np.isin(blocks, _turn(shuffled, i, n_valid)[:n_valid])
         splits.append(Split(order[~held_out], order[held_out], starts[blocks[held_out]]))
     return splits
 
 
 def split_as_given(
     splits: Iterable[tuple[np.ndarray, np.ndarray]],
-    place: np.ndarray,
+    positions: np.ndarray,
     groups: np.ndarray | None,
     times: np.ndarray | None,
     n_networks: int,
     random_state: np.random.RandomState,
 ) -> list[Split]:
-    """Take the last splits of a splitter of scikit-learn, one network after the other.
+    """Shuffle the last splits of a splitter of scikit-learn, one for each network.
 
-    The last are those with the most rows, of a splitter of time series.
-
-    Parameters
-    ----------
-    splits : iterable of two int ndarray
-        Training and validation rows of each, among those given to fit.
-    place : int ndarray of shape (n_given,)
-        Numbers of the rows given to fit among those of positive weight; -1 of the others.
-    groups, times : ndarray of shape (n,), optional
-        Groups and times of the rows of positive weight.
-    n_networks : int
-        Number of networks. If there are fewer splits, several take the same.
-    random_state : RandomState
-        Shuffles the rows.
-
-    Returns
-    -------
-    list of Split
-        Rows of each network. With times, validation rows are compared with those up to the last
-        training row before them; rows without such do not validate, nor splits of such alone.
-
-    Raises
-    ------
-    ValueError
-        If there is no split, or one is no pair of arrays of row numbers, has fewer than 2 training
-        rows, no validation row, a row that is both, or a group in both; or if times leave none.
+    The last splits of a splitter of time series have the most rows. If there are fewer splits than
+    networks, several networks have the same. Splits have indices of the rows given to fit;
+    `positions`, (n_given,), are those among the rows of positive weight, or -1. With times, the
+    cutoff time of a validation row is just after the last training row before it. Rows without
+    such a row do not validate, nor do splits of such rows alone.
     """
-    found = []
+    kept = []
     for split in deque(splits, maxlen=n_networks):
-        train, valid = (place[rows] for rows in _pair_of_rows(split, len(place)))
+        train, valid = (positions[rows] for rows in _check_pair(split, len(positions)))
         train, valid = train[train >= 0], valid[valid >= 0]
         _check_split(train, valid, groups)
-        train, valid, limits = *map(random_state.permutation, (train, valid)), None
+        train = random_state.permutation(train)
+        valid = random_state.permutation(valid)
+        cutoff_times = None
         if times is not None:
-            limits = _after_last(times[train], times[valid])
-            valid, limits = valid[np.isfinite(limits)], limits[np.isfinite(limits)]
+            cutoff_times = _after_last(times[train], times[valid])
+            predictable = np.isfinite(cutoff_times)
+            valid, cutoff_times = valid[predictable], cutoff_times[predictable]
         if len(valid):
-            found.append(Split(train, valid, limits))
-    if not found:
+            kept.append(Split(train, valid, cutoff_times))
+    if not kept:
         later = "" if times is None else " with a validation row later than a training row"
         raise ValueError(f"validation_fraction must have a split{later}, got none")
-    return [found[i % len(found)] for i in range(n_networks)]
+    return [kept[i % len(kept)] for i in range(n_networks)]
 
 
-def _pair_of_rows(split: Any, n_rows: int) -> list[np.ndarray]:
-    """Check what a splitter yields: numbers of training and validation rows."""
+def have_earlier(
+    cutoff_times: Tensor,
+    times: Tensor,
+    codes: Tensor | None = None,
+    codes_of_times: Tensor | None = None,
+) -> Tensor:
+    """Return for which cutoff times, (q,), a row's time, (n,), is earlier, bool (q,).
+
+    With codes, (q,) and (n,), rows of the same code do not count.
+    """
+    first = times.argmin()
+    earliest = times[first].expand_as(cutoff_times)
+    if codes is not None and codes_of_times is not None:
+        unlike_first = times[codes_of_times != codes_of_times[first]]
+        second = unlike_first.amin() if len(unlike_first) else times.new_tensor(math.inf)
+        earliest = torch.where(codes == codes_of_times[first], second, earliest)
+    return cutoff_times > earliest
+
+
+def _turn(units: np.ndarray, i: int, n_valid: int) -> np.ndarray:
+    """Roll units so that the first `n_valid` are those that the network number `i` validates."""
+    return np.roll(units, -i * math.ceil((1 - SHARED) * n_valid))
+
+
+def _check_pair(split: Any, n_rows: int) -> list[np.ndarray]:
+    """Check what a splitter yields: indices of training and validation rows."""
     pair = [np.asarray(rows) for rows in split] if isinstance(split, tuple | list) else []
     if len(pair) != 2 or any(rows.ndim != 1 or rows.dtype.kind not in "iu" for rows in pair):
         raise ValueError(
             "validation_fraction must have splits into arrays of training and validation rows, "
             f"got {split!r:.100}"
         )
-    numbers = np.concatenate(pair)
-    if len(numbers) and not 0 <= numbers.min() <= numbers.max() < n_rows:
-        wrong = int(numbers.min() if numbers.min() < 0 else numbers.max())
+    indices = np.concatenate(pair)
+    if len(indices) and not 0 <= indices.min() <= indices.max() < n_rows:
+        wrong = int(indices.min() if indices.min() < 0 else indices.max())
         raise ValueError(f"validation_fraction must have splits of {n_rows} rows, got row {wrong}")
     return pair
 
@@ -244,9 +202,9 @@ def _check_split(train: np.ndarray, valid: np.ndarray, groups: np.ndarray | None
 
 
 def _after_last(train: np.ndarray, valid: np.ndarray) -> np.ndarray:
-    """The first moments after the last training times before some others, (n_valid,).
+    """Return the first moment after the last training time before each of `valid`, (n_valid,).
 
-    Of those that no training time is before, -inf.
+    It is -inf if there is no training time before.
     """
     moments = np.append(-np.inf, np.unique(train))
     last = moments[np.searchsorted(moments, valid) - 1]

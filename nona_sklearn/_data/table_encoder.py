@@ -19,17 +19,17 @@ from .._utils.docs import Documented
 from .._utils.snapshots import replaced_when_done, snapshot
 from .._utils.storable import storable, storable_estimator
 from .._utils.validation import is_whole
+from .column_spec import ColumnSpec, check_vectorizer, default_vectorizer
 from .columns import SHOWN, Column, read_columns
-from .feature import Feature
 from .forms import describe_reading, has_two_readings, read_strings, unreadable_in
 from .levels import FrequentLevels, LevelEncoder, codes_of
 from .names import free_name
 from .row_values import as_array
 from .tables import as_dense, check_table, names_of_columns, select_columns
-from .text import check_vectorizer, default_vectorizer
 
 MOST_NAMED = 5  # columns in a warning
-#: Of more categories than a few, the largest share of rows whose category no other row has.
+#: Warn about a column of more than FEW categories if more than this share of its rows has a
+#: category that no other row has.
 FEW, MOST_ALONE = 20, 0.5
 FORGOTTEN = "forgotten level {}"  # in the place of a level that no row has any more
 
@@ -93,7 +93,7 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
 
     Attributes
     ----------
-    features_ : list of Feature
+    features_ : list of ColumnSpec
         What fit learned about each column.
 
     source_ : ndarray of shape (n_features_out,)
@@ -222,55 +222,51 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
         columns = _choose_categories(columns, self.categorical_features)
         _warn_about_strings(columns)
         self.features_ = [
-            Feature.of(column, vectorizers.get(j)) for j, column in enumerate(columns)
+            ColumnSpec.of(column, vectorizers.get(j)) for j, column in enumerate(columns)
         ]
         if targets is not None:
             self._mark_many_levels(columns)
         blocks = self._read(columns)
-        encoders = {
-            "numbers": SimpleImputer(strategy="median", keep_empty_features=True),
-            "gaps": MissingIndicator(error_on_new=False),
-        }
-        self.encoders_: dict[str, Any] = {
-            name: encoder.set_output(transform="default").fit(blocks[name])
-            for name, encoder in encoders.items()
-            if blocks[name].shape[1] > 0
-        }
+        self.encoders_: dict[str, Any] = {}
+        if blocks["numbers"].shape[1] > 0:
+            imputer = SimpleImputer(strategy="median", keep_empty_features=True)
+            self.encoders_["numbers"] = imputer.set_output(transform="default")
+            imputer.fit(blocks["numbers"])
+        if np.isnan(blocks["gaps"]).any():
+            indicator = MissingIndicator(error_on_new=False)
+            self.encoders_["gaps"] = indicator.set_output(transform="default")
+            indicator.fit(blocks["gaps"])
         if blocks["categories"].shape[1] > 0:
-            limits = self.max_categories, self.min_frequency
-            self.encoders_["categories"] = FrequentLevels().fit(blocks["categories"], *limits)
-        of_levels = None
+            self.encoders_["categories"] = FrequentLevels().fit(
+                blocks["categories"], self.max_categories, self.min_frequency
+            )
+        mean_targets = None
         if blocks["levels"].shape[1] > 0:
             assert targets is not None
             self.encoders_["levels"] = LevelEncoder()
-            of_levels = self.encoders_["levels"].fit_transform(blocks["levels"], targets)
-        if "gaps" in self.encoders_ and len(self.encoders_["gaps"].features_) == 0:
-            del self.encoders_["gaps"]
+            mean_targets = self.encoders_["levels"].fit_transform(blocks["levels"], targets)
         outputs = self._output_names(str(j) for j in range(len(columns)))
         self.source_ = np.array([int(name.partition("_")[0]) for name in outputs])
         self._warn_about_rare_levels(columns)
-        return self._encode(blocks, of_levels)
+        return self._encode(blocks, mean_targets)
 
     def _mark_many_levels(self, columns: list[Column]) -> None:
-        """Mark categories of more levels than may be columns; those that never repeat stay."""
+        """Mark categories of too many levels for columns, unless no level repeats."""
         for j, column in enumerate(columns):
             n_levels = len(set(column.values)) if column.kind == "category" else 0
             if self.max_categories < n_levels < len(column.values):
                 self.features_[j] = replace(self.features_[j], by_targets=True)
 
-    def label_of(self, output: int) -> str:
-        """Name in messages of the column that a column of the encoded matrix comes from."""
-        return self.features_[self.source_[output]].column.label
-
     def _warn_about_rare_levels(self, columns: list[Column]) -> None:
-        """Warn about columns whose levels are all rare, or of which most rows have their own."""
+        """Warn about columns whose levels are all rare, or mostly occur once."""
         if isinstance(self.min_frequency, Integral):
             return  # a number of rows was chosen for this table
-        for feature, column in zip(self.features_, columns, strict=True):
-            if not feature.is_category:
+        for spec, column in zip(self.features_, columns, strict=True):
+            if not spec.is_category:
                 continue
-            n_rows, counts = len(column.values), np.array([*Counter(column.values).values()])
-            rare = feature.is_one_hot and counts.max() < self.min_frequency * n_rows
+            n_rows = len(column.values)
+            counts = np.array([*Counter(column.values).values()])
+            rare = spec.is_one_hot and counts.max() < self.min_frequency * n_rows
             alone = len(counts) > FEW and np.count_nonzero(counts == 1) > MOST_ALONE * n_rows
             if rare or alone:
                 often = "none of them often enough" if rare else "most of them once, too rarely"
@@ -315,7 +311,7 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
                [90.        ,  0.33333333,  0.66666667]])
         """
         check_is_fitted(self)
-        return self.transform_validated(check_table(self, X, reset=False))
+        return self.transform_validated(check_table(self, X, reset=False, contents=self.contents))
 
     def transform_validated(self, X: Any) -> np.ndarray:
         """Encode a table whose columns an estimator has validated, and warned about."""
@@ -323,151 +319,170 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
 
     def read_validated(self, X: Any) -> list[Column]:
         """Read the columns of a validated table, dates in the time zones of fit."""
-        time_zones = [feature.column.time_zone for feature in self.features_]
+        time_zones = [spec.column.time_zone for spec in self.features_]
         return list(read_columns(as_dense(X), time_zones))
 
     def transform_columns(self, columns: list[Column]) -> np.ndarray:
-        """Encode the columns of other rows."""
+        """Encode the columns of new rows."""
         return self._encode(self._read(columns))
+
+    @property
+    def contents(self) -> list[str]:
+        """What each column held in fit, in words."""
+        return [spec.holds for spec in self.features_]
+
+    def label_of(self, output: int) -> str:
+        """Name in messages of the column that a column of the encoded matrix comes from."""
+        return self.features_[self.source_[output]].column.label
+
+    # -- matrices ---------------------------------------------------------------------------
+
+    def _read(self, columns: list[Column]) -> dict[str, np.ndarray]:
+        """Join what columns have for each encoder, (n, n_inputs), and what texts become."""
+        parts: dict[str, list[np.ndarray]] = {
+            name: [] for name in ("numbers", "gaps", "categories", "levels", "texts")
+        }
+        for spec, column in zip(self.features_, columns, strict=True):
+            if spec.is_category:  # a gap is a level
+                name = "categories" if spec.is_one_hot else "levels"
+                parts[name].append(spec.categories(column)[:, None])
+            if spec.is_number:
+                parts["numbers"].append(spec.numbers(column))
+            if spec.is_text:
+                parts["texts"].append(spec.texts(column))
+            if spec.marks_gaps:  # all parts of a date are missing at once
+                parts["gaps"].append(parts["numbers"][-1][:, :1])
+        nothing = np.empty((len(columns[0].values), 0))
+        return {name: np.hstack(arrays) if arrays else nothing for name, arrays in parts.items()}
+
+    def _encode(
+        self, blocks: dict[str, np.ndarray], mean_targets: np.ndarray | None = None
+    ) -> np.ndarray:
+        """Join what the blocks become; `mean_targets` are the levels' of training rows."""
+        encoded = []
+        for name, encoder in self.encoders_.items():
+            block = blocks[name]
+            if name == "levels" and mean_targets is not None:
+                encoded.append(mean_targets)
+            elif name == "numbers" and not np.isnan(block).any():
+                encoded.append(block)  # for one row, the imputer's checks take as long as all else
+            else:
+                encoded.append(encoder.transform(block))
+        return np.hstack([*encoded, blocks["texts"]]).astype(np.float64, copy=False)
+
+    def _output_names(self, names: Iterable[str]) -> list[str]:
+        """Name each column of the output, beginning with the name of its source."""
+        specs = [*zip(names, self.features_, strict=True)]
+        outputs = [
+            part for name, spec in specs if spec.is_number for part in spec.number_names(name)
+        ]
+        if "gaps" in self.encoders_:
+            marked = [name for name, spec in specs if spec.marks_gaps]
+            outputs += [f"{marked[i]}_missing" for i in self.encoders_["gaps"].features_]
+        if "categories" in self.encoders_:
+            one_hot = [name for name, spec in specs if spec.is_one_hot]
+            outputs += self.encoders_["categories"].names(one_hot, _name_of_level)
+        if "levels" in self.encoders_:
+            by_targets = [name for name, spec in specs if spec.by_targets]
+            outputs += self.encoders_["levels"].names(by_targets)
+        return outputs + [
+            part for name, spec in specs if spec.is_text for part in spec.text_names(name)
+        ]
 
     # -- levels that are stored -------------------------------------------------------------
 
     @property
     def categories(self) -> list[int]:
-        """Numbers of the columns of categories whose levels are known by row."""
+        """Numbers of the columns of categories, if the levels of single rows can be told."""
         if not isinstance(self.encoders_.get("categories"), FrequentLevels | None):
-            return []  # of a file of version 0.2.0
-        return [j for j, feature in enumerate(self.features_) if feature.is_category]
+            return []  # in a file of version 0.2.0
+        return [j for j, spec in enumerate(self.features_) if spec.is_category]
 
     @property
     def category_names(self) -> list[Any]:
-        """Names of the columns of categories whose levels are known by row."""
+        """Names of the columns of :attr:`categories`."""
         return [self.features_[j].column.name for j in self.categories]
 
-    def _stored(self) -> list[tuple[int, str, list[Any]]]:
-        """The column of each category, by its number, its encoder and the levels in this."""
-        one_hot = {j: self.features_[j].is_one_hot for j in self.categories}
-        names = {j: "categories" if each else "levels" for j, each in one_hot.items()}
-        levels = {name: iter(self.encoders_[name].levels_) for name in {*names.values()}}
-        return [(j, name, next(levels[name])) for j, name in names.items()]
+    def _encoder_levels(self) -> dict[int, list[Any]]:
+        """Return the levels that the encoder of each category stores, by the column's number."""
+        by_column: dict[int, list[Any]] = {}
+        for name, one_hot in (("categories", True), ("levels", False)):
+            columns = [j for j in self.categories if self.features_[j].is_one_hot == one_hot]
+            if columns:
+                by_column |= zip(columns, self.encoders_[name].levels_, strict=True)
+        return {j: by_column[j] for j in self.categories}
 
     def stored_levels(self) -> list[list[Any]]:
-        """The levels of each category that are stored, in some place."""
-        return [list(self.features_[j].column.levels or own) for j, _, own in self._stored()]
+        """List the levels of each category that are stored, by an encoder or as an order."""
+        return [
+            list(self.features_[j].column.levels or levels)
+            for j, levels in self._encoder_levels().items()
+        ]
 
     def level_codes(self, X: Any) -> np.ndarray | None:
-        """Which stored level each row has, int32 (n, n_categories); -1: none. Or None."""
+        """Return codes of rows' levels among those stored, int32 (n, n_categories), or None.
+
+        The code of a level that is not stored is -1.
+        """
         values = self._read_categories(X)
         return None if values is None else codes_of(self.stored_levels(), values)
 
     def unknown_levels(self, X: Any) -> np.ndarray | None:
-        """Which categories of rows have a level of which fit learned nothing, bool; or None.
+        """Return which levels of rows fit learned nothing of, bool (n, n_categories), or None.
 
-        Of shape (n, n_categories): rare levels are among them.
+        Rare levels are among them.
         """
         values = self._read_categories(X)
         if values is None:
             return None
-        unknown = [self.are_unknown(j, values[:, i]) for i, j in enumerate(self.categories)]
-        return np.stack(unknown, axis=1)
+        return codes_of([*self._encoder_levels().values()], values) < 0
 
     def are_unknown(self, j: int, values: np.ndarray) -> np.ndarray:
-        """The same for levels (n,) of the category in column j."""
-        own = next(levels for i, _, levels in self._stored() if i == j)
-        return codes_of([own], values[:, None])[:, 0] < 0
+        """Return which levels (n,) of column j fit learned nothing of, bool (n,)."""
+        return codes_of([self._encoder_levels()[j]], values[:, None])[:, 0] < 0
 
     def _read_categories(self, X: Any) -> np.ndarray | None:
-        """The levels of rows, (n, n_categories); None, if they are not known by row."""
-        chosen = self.categories
-        if not chosen:
+        """Return the levels of rows, (n, n_categories), or None if there are no categories."""
+        if not self.categories:
             return None
-        features = [self.features_[j] for j in chosen]
-        zones = [feature.column.time_zone for feature in features]
+        specs = [self.features_[j] for j in self.categories]
+        time_zones = [spec.column.time_zone for spec in specs]
         X = as_dense(X)
-        names = None if isinstance(X, np.ndarray) else names_of_columns(X)
-        part = X[:, chosen] if names is None else select_columns(X, [names[j] for j in chosen])
-        columns = [
-            feature.categories(column)
-            for feature, column in zip(features, read_columns(part, zones), strict=True)
-        ]
-        return np.stack(columns, axis=1)
+        if isinstance(X, np.ndarray):
+            part = X[:, self.categories]
+        else:
+            names = names_of_columns(X)
+            part = select_columns(X, [names[j] for j in self.categories])
+        columns = read_columns(part, time_zones)
+        levels = [spec.categories(column) for spec, column in zip(specs, columns, strict=True)]
+        return np.stack(levels, axis=1)
 
-    def without_levels(self, gone: list[set[int]]) -> TableEncoder:
-        """The same without the strings of some levels, by their codes, of each category.
+    def without_levels(self, removed: list[set[int]]) -> TableEncoder:
+        """Copy without the strings of some levels, given by their codes for each category.
 
-        Their columns remain, and later rows with such a level are as with one that was not in
+        Their columns remain. A later row with such a level is as one with a level that was not in
         fit.
         """
         copied = snapshot(self)
-        copied.features_, copied.encoders_ = [*self.features_], dict(self.encoders_)
+        copied.features_ = [*self.features_]
+        copied.encoders_ = dict(self.encoders_)
         left: dict[str, list[list[Any]]] = {}  # of each encoder
-        for (j, name, own), levels, codes in zip(
-            self._stored(), self.stored_levels(), gone, strict=True
+        for (j, encoder_levels), stored, codes in zip(
+            self._encoder_levels().items(), self.stored_levels(), removed, strict=True
         ):
-            forgotten = {levels[code]: FORGOTTEN.format(code) for code in codes}
-            left.setdefault(name, []).append([forgotten.get(level, level) for level in own])
-            feature = self.features_[j]
-            if feature.column.levels is not None:
-                order = tuple(forgotten.get(level, level) for level in feature.column.levels)
-                column = replace(feature.column, levels=order)
-                copied.features_[j] = replace(feature, column=column)
-        for name, each in left.items():
-            copied.encoders_[name] = self.encoders_[name].with_levels(each)
+            forgotten = {stored[code]: FORGOTTEN.format(code) for code in codes}
+            spec = self.features_[j]
+            name = "categories" if spec.is_one_hot else "levels"
+            remaining = [forgotten.get(level, level) for level in encoder_levels]
+            left.setdefault(name, []).append(remaining)
+            if spec.column.levels is not None:
+                order = tuple(forgotten.get(level, level) for level in spec.column.levels)
+                copied.features_[j] = replace(spec, column=replace(spec.column, levels=order))
+        for name, levels in left.items():
+            copied.encoders_[name] = self.encoders_[name].with_levels(levels)
         return copied
 
-    def _read(self, columns: list[Column]) -> dict[str, np.ndarray]:
-        """Make a matrix for each encoder of the columns' values."""
-        n_rows = len(columns[0].values)
-        numbers, first, categories = [np.empty((n_rows, 0))], [], [np.empty((n_rows, 0), object)]
-        texts, levels = [numbers[0]], [categories[0]]
-        for feature, column in zip(self.features_, columns, strict=True):
-            if feature.is_category:  # a gap is a level
-                chosen = categories if feature.is_one_hot else levels
-                chosen.append(feature.categories(column)[:, None])
-            if feature.is_number:
-                numbers.append(feature.numbers(column))
-            if feature.is_text:
-                texts.append(feature.texts(column))
-            if feature.marks_gaps:  # all parts of a date are missing at once
-                first.append(numbers[-1][:, :1])
-        return {
-            "numbers": np.hstack(numbers),
-            "gaps": np.hstack([numbers[0], *first]),
-            "categories": np.hstack(categories),
-            "levels": np.hstack(levels),
-            "texts": np.hstack(texts),
-        }
-
-    def _encode(
-        self, blocks: dict[str, np.ndarray], of_levels: np.ndarray | None = None
-    ) -> np.ndarray:
-        """Join what the blocks become; `of_levels`, if the levels' of training rows are known."""
-        complete = not np.isnan(blocks["numbers"]).any()
-        known = {"numbers": blocks["numbers"]} if complete else {}
-        known |= {} if of_levels is None else {"levels": of_levels}
-        encoded = [  # for one row, a transformer's checks take as long as all the rest
-            known[name] if name in known else encoder.transform(blocks[name])
-            for name, encoder in self.encoders_.items()
-        ]
-        return np.hstack([*encoded, blocks["texts"]]).astype(np.float64, copy=False)
-
-    def _output_names(self, names: Iterable[str]) -> list[str]:
-        """Name each column of the output, beginning with the name of its source."""
-        features = [*zip(names, self.features_, strict=True)]
-        numbers = [each for each in features if each[1].is_number]
-        outputs = [part for name, feature in numbers for part in feature.names(name)]
-        if "gaps" in self.encoders_:
-            others = [name for name, feature in features if feature.marks_gaps]
-            outputs += [f"{others[i]}_missing" for i in self.encoders_["gaps"].features_]
-        if "categories" in self.encoders_:
-            one_hot = [name for name, feature in features if feature.is_one_hot]
-            outputs += self.encoders_["categories"].names(one_hot, _name_of_level)
-        if "levels" in self.encoders_:
-            many = [name for name, feature in features if feature.by_targets]
-            outputs += self.encoders_["levels"].names(many)
-        texts = [each for each in features if each[1].is_text]
-        outputs += [part for name, feature in texts for part in feature.names_of_texts(name)]
-        return outputs
+    # -- names of the output ----------------------------------------------------------------
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
         """Names of the columns of the output.
@@ -504,27 +519,29 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
 
 
 def _warn_about_strings(columns: list[Column]) -> None:
-    """Warn about columns of strings that were read, might have been, or have two readings.
+    """Warn once about all columns of strings that were read, or might have been.
 
-    Once about each of the three; never about columns that the user chose as categories.
+    Columns that the user chose as categories are silent.
     """
-    either = [column for column in columns if has_two_readings(column)]
-    if either:
+    ambiguous = [column for column in columns if has_two_readings(column)]
+    if ambiguous:
         warnings.warn(
             f"Day and month may be either in dates as strings, which stay categories: "
-            f"{_listed([f'{column.label}{column.example}' for column in either])}. Convert them "
-            "by pandas.to_datetime(..., dayfirst=True) or dayfirst=False",
+            f"{_listed([f'{column.label}{column.example}' for column in ambiguous])}. Convert "
+            "them by pandas.to_datetime(..., dayfirst=True) or dayfirst=False",
             stacklevel=2,
         )
-    unreadable = [(column, unreadable_in(column)) for column in columns]
-    if found := [f"{each.label} holds {text!r:.{SHOWN}}" for each, text in unreadable if text]:
+    pairs = [(column, unreadable_in(column)) for column in columns]
+    unreadable = [f"{column.label} holds {text!r:.{SHOWN}}" for column, text in pairs if text]
+    if unreadable:
         warnings.warn(
             "Columns stay categories where nearly all strings are numbers or dates: "
-            f"{_listed(found)}. Correct such values or replace them by None, or name a column in "
-            "categorical_features to keep it a category",
+            f"{_listed(unreadable)}. Correct such values or replace them by None, or name a "
+            "column in categorical_features to keep it a category",
             stacklevel=2,
         )
-    if read := [column for column in columns if column.form is not None]:
+    read = [column for column in columns if column.form is not None]
+    if read:
         converters = " or ".join(dict.fromkeys(column.form.converter for column in read))
         warnings.warn(
             "Strings were read: "
@@ -536,7 +553,7 @@ def _warn_about_strings(columns: list[Column]) -> None:
 
 
 def _listed(parts: list[str]) -> str:
-    """Descriptions of columns in a message, the first ones of many."""
+    """Join descriptions of columns in a message, the first ones of many."""
     n_more = len(parts) - MOST_NAMED
     return "; ".join(parts[:MOST_NAMED]) + (f"; and {n_more} more columns" if n_more > 0 else "")
 
@@ -547,7 +564,7 @@ def _name_of_level(name: str, level: Any) -> str:
 
 
 def _choose_categories(columns: list[Column], chosen: Any) -> list[Column]:
-    """Make categories of the columns that the user chose, and refuse other strings."""
+    """Make categories of the columns that the user chose; raise if strings are left."""
     if isinstance(chosen, str):
         return columns
     numbers = _column_numbers(columns, chosen)
@@ -565,15 +582,16 @@ def _choose_categories(columns: list[Column], chosen: Any) -> list[Column]:
 
 
 def _choose_vectorizers(columns: list[Column], chosen: Any) -> dict[int, Any]:
-    """The vectoriser of each column that `text_features` names, by its number."""
+    """Return the vectoriser of each column that `text_features` names, by the column's number."""
     if chosen is None:
         return {}
     names = [chosen] if isinstance(chosen, str | Integral) else list(chosen)
     if any(isinstance(name, bool | np.bool_) for name in names):
         raise ValueError(f"text_features must name columns, got a mask: {chosen!r:.80}")
     numbers = [_number_of(columns, name, "text_features") for name in names]
-    given = chosen.values() if isinstance(chosen, dict) else [default_vectorizer() for _ in names]
-    vectorizers = dict(zip(numbers, given, strict=True))
+    vectorizers = {j: default_vectorizer() for j in numbers}
+    if isinstance(chosen, dict):
+        vectorizers = dict(zip(numbers, chosen.values(), strict=True))
     for j, vectorizer in vectorizers.items():
         check_vectorizer(vectorizer, columns[j].label)
         if columns[j].as_text().kind != "text":
@@ -585,7 +603,7 @@ def _choose_vectorizers(columns: list[Column], chosen: Any) -> dict[int, Any]:
 
 
 def _column_numbers(columns: list[Column], chosen: Any) -> set[int]:
-    """Numbers of the columns that `categorical_features` lists by name or number, or marks."""
+    """Return the numbers of the columns that `categorical_features` names, numbers or marks."""
     names = as_array([] if chosen is None else chosen)
     if names.ndim != 1:
         raise ValueError(f"categorical_features must be a list of columns, got {chosen!r:.80}")
@@ -600,7 +618,7 @@ def _column_numbers(columns: list[Column], chosen: Any) -> set[int]:
 
 
 def _number_of(columns: list[Column], name: Any, parameter: str) -> int:
-    """Number of the column that a parameter names by its name or number."""
+    """Return the number of the column that a parameter names by its name or number."""
     for j, column in enumerate(columns):
         if column.name == name:
             return j

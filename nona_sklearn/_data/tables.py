@@ -15,18 +15,17 @@ from sklearn.utils.validation import validate_data
 from torch import Tensor
 
 from .._utils.validation import is_missing
-from .names import refuse_repeated
-from .row_values import as_array, refuse_fields
+from .row_values import as_array, refuse_fields, refuse_repeated
 
 
 def is_frame(X: Any, parameter: str = "X") -> bool:
-    """Whether X is a DataFrame of any library that narwhals reads; refuses LazyFrames."""
+    """Whether X is a DataFrame of any library that narwhals reads; raise if it is a LazyFrame."""
     if isinstance(X, np.ndarray):  # the usual case: narwhals takes as long as a layer of a network
         return False
     try:
         table = nw.from_native(X, pass_through=True)
     except nw.exceptions.DuplicateError:
-        names = getattr(X, "column_names", X.columns)  # those of Arrow are no columns
+        names = getattr(X, "column_names", X.columns)  # Arrow's columns are no names
         refuse_repeated([*names], parameter)
         raise
     if isinstance(table, nw.LazyFrame):
@@ -40,13 +39,15 @@ def check_table(
     X: Any,
     *,
     reset: bool,
+    contents: Sequence[str] = (),
     ensure_min_samples: int = 1,
     accept_sparse: bool = False,
 ) -> Any:
-    """Validate a table: a frame with the columns of fit in their order, or an array.
+    """Validate a table: a frame with the columns of fit in their order, an array, or a CSR matrix.
 
-    With ``reset=True``, in fit, the estimator stores the columns' labels and number; later, they
-    are compared with these. A sparse matrix becomes one of rows (CSR), if it is accepted.
+    With ``reset=True``, in fit, the estimator stores the number and the labels of the columns.
+    Later, columns are compared with these. `contents` are what the columns held in fit: an array
+    does not tell which is which.
     """
     refuse_no_table(X, reset)
     if issparse(X) and not accept_sparse:
@@ -54,52 +55,54 @@ def check_table(
             "Sparse data was passed for X, but dense data is required: use X.toarray(), or "
             "sparse_output=False in a OneHotEncoder and the like"
         )
-    if issparse(X) or not is_frame(X):
-        X = X if issparse(X) else as_array(X)
-        if isinstance(X, np.ndarray):
-            refuse_fields("X", X)
-        if reset:
-            vars(estimator).pop("_column_labels", None)
-        else:
-            _refuse_order_unknown(estimator)
-        numbers = issparse(X) or X.dtype.kind not in "OUSTmM"
-        checked = validate_data(
-            estimator,
-            X.astype(object) if X.dtype.kind in "UST" else X,
-            reset=reset,
-            accept_sparse="csr",
-            dtype=np.float64 if numbers else None,
-            ensure_all_finite=False,  # the column is named where it is read
-            ensure_min_samples=ensure_min_samples,
-        )
-        if issparse(checked):
-            _refuse_gaps(checked)
-        return checked
-    frame = nw.from_native(X, eager_only=True)
-    labels = names_of_columns(X)
     if reset:
         vars(estimator).pop("_column_labels", None)
-    else:
+    if not issparse(X) and is_frame(X):
+        return _check_frame(estimator, X, reset, ensure_min_samples)
+    if not issparse(X):
+        X = as_array(X)
+        refuse_fields("X", X)
+    if not reset:
+        _refuse_unnamed(labels_of_fit(estimator), contents)
+    numeric = issparse(X) or X.dtype.kind not in "OUSTmM"
+    checked = validate_data(
+        estimator,
+        X.astype(object) if X.dtype.kind in "UST" else X,
+        reset=reset,
+        accept_sparse="csr",
+        dtype=np.float64 if numeric else None,
+        ensure_all_finite=False,  # the column is named where it is read
+        ensure_min_samples=ensure_min_samples,
+    )
+    if issparse(checked):
+        _refuse_gaps(checked)
+    return checked
+
+
+def _check_frame(estimator: BaseEstimator, X: Any, reset: bool, ensure_min_samples: int) -> Any:
+    labels = names_of_columns(X)
+    shape = nw.from_native(X, eager_only=True).shape
+    if not reset:
         X = _in_order_of_fit(estimator, X, labels)
     if all(isinstance(label, str) for label in labels):
         validate_data(estimator, X, reset=reset, skip_check_array=True)
     else:  # scikit-learn knows no other names than strings: to it these are an array's
-        shape = np.broadcast_to(0.0, frame.shape)
-        validate_data(estimator, shape, reset=reset, skip_check_array=True)
+        array = np.broadcast_to(0.0, shape)
+        validate_data(estimator, array, reset=reset, skip_check_array=True)
         if reset:
             vars(estimator)["_column_labels"] = labels
     least = (ensure_min_samples, 1)
-    for what, n, minimum in zip(("sample", "feature"), frame.shape, least, strict=True):
+    for what, n, minimum in zip(("sample", "feature"), shape, least, strict=True):
         if n < minimum:
             raise ValueError(
-                f"Found a table with {n} {what}(s) (shape={frame.shape}) while a minimum of "
+                f"Found a table with {n} {what}(s) (shape={shape}) while a minimum of "
                 f"{minimum} is required by {type(estimator).__name__}."
             )
     return X
 
 
-def read_again(estimator: Any, X: Any) -> Any:
-    """A table that :func:`check_table` accepted after fit, as it returned it."""
+def read_again(estimator: BaseEstimator, X: Any) -> Any:
+    """Return a table that :func:`check_table` accepted after fit, as it was returned."""
     if issparse(X):
         return X.tocsr()
     if is_frame(X):
@@ -111,7 +114,7 @@ def read_again(estimator: Any, X: Any) -> Any:
 
 
 def refuse_no_table(X: Any, in_fit: bool) -> None:
-    """Refuse a Series, targets in place of a table, a file, and what only pandas reads."""
+    """Raise for a Series, targets in place of a table, a file, and what only pandas reads."""
     if nw.dependencies.is_into_series(X):
         remedy = "one row of a pandas DataFrame is X.loc[[label]] or X.iloc[[position]]"
         if in_fit:
@@ -135,24 +138,24 @@ def refuse_no_table(X: Any, in_fit: bool) -> None:
         raise ValueError(f"X must be a table, got a {kind}: pass pandas.DataFrame(X)")
 
 
-def labels_of_fit(estimator: Any) -> list | None:
-    """Labels of the columns of the frame that fit was given; None, if it was an array."""
-    return [*getattr(estimator, "feature_names_in_", ())] or getattr(
-        estimator, "_column_labels", None
-    )
+def labels_of_fit(estimator: BaseEstimator) -> list | None:
+    """Return the labels of the columns of the frame in fit, or None if it was an array."""
+    names = getattr(estimator, "feature_names_in_", None)
+    return getattr(estimator, "_column_labels", None) if names is None else [*names]
 
 
-def _in_order_of_fit(estimator: Any, X: Any, labels: list) -> Any:
-    """A frame with its columns in the order of fit; those of an array are called by number."""
+def _in_order_of_fit(estimator: BaseEstimator, X: Any, labels: list) -> Any:
+    """Bring the columns of a frame into the order of fit; an array's are named by number."""
     seen = labels_of_fit(estimator)
     order = [*range(getattr(estimator, "n_features_in_", 0))] if seen is None else seen
     if {*order} == {*labels}:
         return X if labels == order else select_columns(X, order)
     if seen is not None and not all(isinstance(label, str) for label in (*seen, *labels)):
-        unseen = [label for label in labels if label not in seen]
-        missing = [label for label in seen if label not in labels]
-        found = {"unseen at fit time": unseen, "seen at fit time, yet now missing": missing}
-        parts = [f"{what}: {str(each)[1:-1]:.300}" for what, each in found.items() if each]
+        unlike = {
+            "unseen at fit time": [label for label in labels if label not in seen],
+            "seen at fit time, yet now missing": [label for label in seen if label not in labels],
+        }
+        parts = [f"{what}: {str(names)[1:-1]:.300}" for what, names in unlike.items() if names]
         raise ValueError(
             "The feature names should match those that were passed during fit. Feature names "
             + "; ".join(parts)
@@ -160,25 +163,21 @@ def _in_order_of_fit(estimator: Any, X: Any, labels: list) -> Any:
     return X
 
 
-def _refuse_order_unknown(estimator: Any) -> None:
-    """Refuse an array where fit was given a frame of several columns that are not all numbers."""
-    labels, encoder = labels_of_fit(estimator), getattr(estimator, "features_", None)
+def _refuse_unnamed(labels: list | None, contents: Sequence[str]) -> None:
+    """Raise for an array if fit was given a frame of several columns that are not all numbers."""
     if labels is None or len(labels) == 1:
         return
-    features = getattr(encoder, "features_", encoder)
-    if not isinstance(features, list):  # of a sparse matrix
-        return
-    for label, feature in zip(labels, features, strict=True):
-        if feature.holds not in ("numbers", "numbers as categories", "nothing"):
+    for label, holds in zip(labels, contents, strict=False):
+        if holds not in ("numbers", "numbers as categories", "nothing"):
             raise ValueError(
                 "X must be a DataFrame as in fit, since an array does not tell which column is "
-                f"{label!r}, which held {feature.holds}: pass "
+                f"{label!r}, which held {holds}: pass "
                 "pandas.DataFrame(X, columns=...) with the names of fit"
             )
 
 
 def _refuse_gaps(X: csr_array) -> None:
-    """Refuse entries that are not finite: none of a sparse matrix stands for a gap."""
+    """Raise if an entry is not finite: a sparse matrix has no gaps."""
     wrong = np.flatnonzero(~np.isfinite(X.data))
     if len(wrong):
         row = np.searchsorted(X.indptr, wrong[0], side="right") - 1
@@ -189,7 +188,7 @@ def _refuse_gaps(X: csr_array) -> None:
 
 
 def as_dense(X: Any) -> Any:
-    """A table with an entry for each cell: a sparse matrix as an array."""
+    """Make an array of a sparse matrix, and leave a table as it is."""
     return X.toarray() if issparse(X) else X
 
 
@@ -201,22 +200,13 @@ def rows_of(X: Any, rows: slice) -> Any:
 
 
 def names_of_columns(X: Any) -> list:
-    """Names of the columns of a frame; None for one that is missing, since NaN equals nothing."""
-    return _names(nw.from_native(X, eager_only=True))
-
-
-def _names(frame: nw.DataFrame) -> list:
+    """Return the names of a frame's columns; None for a missing one, since NaN equals nothing."""
+    frame = nw.from_native(X, eager_only=True)
     return [None if is_missing(name) else name for name in frame.columns]
 
 
 def column_named(parameter: str, X: Any, name: str) -> Any:
-    """The column of a frame that a parameter names, as a Series of its library.
-
-    Raises
-    ------
-    ValueError
-        If `X` is no frame, or has no such column.
-    """
+    """Return the column of a frame that a parameter names, as a Series of its library."""
     if not is_frame(X):
         raise ValueError(
             f"{parameter}={name!r} needs X to be a DataFrame with such a column, got "
@@ -233,15 +223,15 @@ def select_columns(X: Any, names: list) -> Any:
 
 
 def _select(frame: nw.DataFrame, names: list) -> nw.DataFrame:
-    """Select columns; by their places, if names are numbers or tuples."""
+    """Select columns: by their numbers, if names are no strings."""
     if all(isinstance(name, str) for name in names):
         return frame.select(names)
-    places = {name: place for place, name in enumerate(_names(frame))}
-    return frame[:, [places[name] for name in names]]
+    number_of = {name: j for j, name in enumerate(names_of_columns(frame))}
+    return frame[:, [number_of[name] for name in names]]
 
 
 def stack_rows(*tables: Any) -> Any:
-    """The rows of tables of the same columns, in the order of the first."""
+    """Join the rows of tables of the same columns, in the order of the first."""
     if isinstance(tables[0], Tensor):
         return torch.cat(tables)
     if issparse(tables[0]):
@@ -249,24 +239,25 @@ def stack_rows(*tables: Any) -> Any:
     if isinstance(tables[0], np.ndarray):
         return np.concatenate(tables)
     frames = [nw.from_native(X, eager_only=True) for X in tables]
-    first, *others = (frame.schema for frame in frames)
-    unlike = [name for name in first if any(first[name] != each[name] for each in others)]
-    if numbers := [n for n in unlike if all(f.schema[n].is_numeric() for f in frames)]:
+    # Columns of integers in one table and floats in another become floats.
+    mixed = [name for name in frames[0].columns if len({f.schema[name] for f in frames}) > 1]
+    numeric = [name for name in mixed if all(f.schema[name].is_numeric() for f in frames)]
+    if numeric:
         frames = [
-            frame.with_columns(*(frame.get_column(n).cast(nw.Float64) for n in numbers))
+            frame.with_columns(*(frame.get_column(name).cast(nw.Float64) for name in numeric))
             for frame in frames
         ]
     return nw.concat(frames).to_native()
 
 
 def gather_cells(X: Any, rows: np.ndarray) -> Any:
-    """A table (m, d) whose cell in column j is that of row ``rows[i, j]`` of a table (n, d)."""
+    """Return a table (m, d) whose cell in column j is that of row ``rows[i, j]`` of X, (n, d)."""
     if issparse(X):
         return type(X)(gather_cells(X.toarray(), rows))
     if isinstance(X, np.ndarray):
         return np.take_along_axis(X, rows, axis=0)
     frame = nw.maybe_reset_index(nw.from_native(X, eager_only=True))
-    all_names = _names(frame)
+    all_names = names_of_columns(frame)
     together: dict[bytes, list] = {}  # columns whose cells are of the same rows
     for name, chosen in zip(all_names, rows.T, strict=True):
         together.setdefault(chosen.tobytes(), []).append(name)
@@ -277,8 +268,8 @@ def gather_cells(X: Any, rows: np.ndarray) -> Any:
     return _select(nw.concat(parts, how="horizontal"), all_names).to_native()
 
 
-def exchange_column(X: Any, rows: np.ndarray, column: int, others: np.ndarray) -> Any:
-    """Rows (m,) of a table, with a column's cells of other rows, (m,)."""
+def exchange_column(X: Any, rows: np.ndarray, column: int, donors: np.ndarray) -> Any:
+    """Return rows (m,) of a table, with a column's cells taken from the rows `donors`, (m,)."""
     cells = np.repeat(rows[:, None], X.shape[1], axis=1)
-    cells[:, column] = others
+    cells[:, column] = donors
     return gather_cells(X, cells)

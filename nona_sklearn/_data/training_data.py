@@ -1,161 +1,58 @@
-"""What fit is given, checked once: rows, targets, groups, weights and names."""
+"""What fit is given, checked once: rows to train on, and a validation set if any."""
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from numbers import Real
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
+from scipy.sparse import issparse
 from sklearn.utils.validation import _num_samples
 from torch import Tensor
 
 from .._utils.validation import check_lengths
-from .class_targets import ClassTargets
-from .class_weight import Factors, find_factors, weigh_classes
-from .groups import number_groups
+from .classes import (
+    ClassTargets,
+    Factors,
+    find_factors,
+    warn_of_classes,
+    weigh_classes,
+    weigh_values,
+)
+from .columns import Column, read_columns
 from .names import Names, in_order_of, target_names_of, warn_of_other_order
-from .notices import warn_of_classes, warn_of_copies
-from .regression_targets import RegressionTargets
-from .rows import Rows
-from .sample_weight import RowSelection, check_sample_weight, multiply, normalize_mean
+from .row_values import RowSelection, check_sample_weight, log_prior, multiply, number_groups
+from .sample import Sample
+from .source import Source
 from .splits import WINDOW, Split, split_as_given, split_by_time
-from .times import TimeKind, read_times
+from .tables import is_frame, names_of_columns, rows_of, select_columns
+from .targets import RegressionTargets
+from .times import TimeKind, read_query_times, read_times
 
 Targets = RegressionTargets | ClassTargets
 
-
-@dataclass(frozen=True, eq=False)
-class Sample:
-    """Rows that a network trains on, or is validated by.
-
-    Parameters
-    ----------
-    X : Tensor of shape (n, n_features), or Rows
-        Their features.
-    y : Tensor of shape (n,) or (n, n_outputs)
-        Their encoded targets.
-    log_prior : Tensor of shape (n,), optional
-        Logarithms of their sample weights; None: all are equal.
-    groups : int Tensor of shape (n,), optional
-        Rows of a group are no neighbours of each other in training.
-    times : float64 Tensor of shape (n,), optional
-        A row is a neighbour of later ones only.
-    offset : Tensor of the shape of `y`, optional
-        A trend at them, of other rows, encoded: the network learns what it leaves.
-    """
-
-    X: Tensor | Rows
-    y: Tensor
-    log_prior: Tensor | None = None
-    groups: Tensor | None = None
-    times: Tensor | None = None
-    offset: Tensor | None = None
-
-    def __len__(self) -> int:
-        return len(self.y)
-
-    def __getitem__(self, rows: Any) -> Sample:
-        """Select some of the rows."""
-        further = (None if each is None else each[rows] for each in self._further)
-        return Sample(self.X[rows], self.y[rows], *further)
-
-    def to(self, device: torch.device) -> Sample:
-        """Move the rows to a device."""
-        further = (None if each is None else each.to(device) for each in self._further)
-        return Sample(self.X.to(device), self.y.to(device), *further)
-
-    @property
-    def _further(self) -> tuple[Tensor | None, ...]:
-        return self.log_prior, self.groups, self.times, self.offset
-
-    @property
-    def residuals(self) -> Tensor:
-        """What a network learns: the targets, minus the trend if there is one."""
-        return self.y if self.offset is None else self.y - self.offset
-
-    @property
-    def weights(self) -> list[Tensor]:
-        """The weights of the rows in a mean over them, (n,), if they differ."""
-        return [] if self.log_prior is None else [normalize_mean(self.log_prior).float()]
-
-
-class Source(Protocol):
-    """A form of input: a table, or rows for a feature extractor."""
-
-    def accept(self, X: Any, y: Any) -> tuple[Any, Any]:
-        """Give features a form whose rows can be selected, and find the targets among them."""
-
-    def check(self, X: Any) -> Any:
-        """Validate training features."""
-
-    def fit(self, X: Any, y: np.ndarray | None) -> Tensor | Rows:
-        """Turn validated training features into the input of a network.
-
-        By encoded targets `y`, (n,) or (n, c), if they may be used.
-        """
-
-    def encode(self, X: Any) -> Tensor | Rows:
-        """Validate other features, and turn them into the input of a network."""
-
-    def levels(self, X: Any) -> np.ndarray | None:
-        """Which level of each category rows have, (n, n_categories); None without categories."""
-
-
-def further_values(
-    targets: Targets, y: Any, n_rows: int, names: tuple[str, ...] | None, shape: tuple[int, ...]
-) -> Tensor:
-    """Values of further rows' targets, with the outputs of those of fit, in their order.
-
-    Raises
-    ------
-    ValueError
-        If they have other outputs, another number of rows, or are invalid.
-    """
-    values = targets.values(in_order_of(names, y))
-    check_lengths(n_rows, len(values))
-    if values.shape[1:] != shape:
-        outputs = "".join(f", {n}" for n in shape) or ","
-        raise ValueError(f"y must have the bank's shape (n{outputs}), got {tuple(values.shape)}")
-    return values
+CALLER_OF_FIT = 5  # the level of the stack that warnings in take() name
+N_FIRST = 20  # rows of each column that are compared with y, before all rows of a few are
 
 
 @dataclass(frozen=True, eq=False)
 class TrainingData:
-    """The rows given to fit whose weight is positive.
+    """The rows given to fit whose weight is positive."""
 
-    Parameters
-    ----------
-    sample : Sample
-        The input of the networks.
-    values : Tensor of shape (n,) or (n, n_outputs)
-        Targets as the bank stores them, float64.
-    selection : RowSelection
-        Which of the rows given these are, and their weights.
-    names : Names
-        Names of rows and outputs.
-    class_factors : list of dict, optional
-        The factor of each class of each output in the weights.
-    time : TimeKind, optional
-        What their times are.
-    group_names : ndarray of shape (n_groups,), optional
-        Names of the groups, by their numbers.
-    levels : int32 ndarray of shape (n, n_categories), optional
-        Which level of each category they have.
-    table : array, sparse matrix, DataFrame or Rows
-        Their features as they were given.
-    """
-
-    sample: Sample
-    values: Tensor
-    selection: RowSelection
-    names: Names
-    class_factors: list[Factors] | None = None
-    time: TimeKind | None = None
-    group_names: np.ndarray | None = None
-    levels: np.ndarray | None = None
-    table: Any = None
+    sample: Sample  # the input of the networks
+    values: Tensor  # (n,) or (n, n_outputs), float64, targets as the bank stores them
+    selection: RowSelection  # which of the given rows these are, and their weights
+    names: Names  # of rows and outputs
+    class_factors: list[Factors] | None = None  # of the weights, for each output
+    time: TimeKind | None = None  # what their times are
+    group_names: np.ndarray | None = None  # (n_groups,), in the order of their codes
+    levels: np.ndarray | None = None  # int32 (n, n_categories), code of each category's level
+    table: Any = None  # their features as given: array, sparse matrix, DataFrame or Rows
 
     def __len__(self) -> int:
         return len(self.sample)
@@ -170,7 +67,7 @@ class TrainingData:
 
     @property
     def groups(self) -> np.ndarray | None:
-        """Group of each row, numbered from 0, (n,)."""
+        """Code of each row's group, (n,)."""
         return None if self.sample.groups is None else self.sample.groups.numpy()
 
     @property
@@ -192,60 +89,64 @@ class TrainingData:
         times: Any = None,
         half_life: Any = None,
     ) -> TrainingData:
-        """Check what fit is given, and fit the source and the targets to it.
-
-        Raises
-        ------
-        ValueError
-            If anything of it is invalid.
-        """
+        """Check what fit is given, and fit the source and the targets to it."""
         names = Names.of(X, y)
-        warn_of_other_order(5, X=X, y=y, groups=groups, sample_weight=sample_weight, times=times)
+        warn_of_other_order(
+            CALLER_OF_FIT, X=X, y=y, groups=groups, sample_weight=sample_weight, times=times
+        )
         X, y = source.accept(X, y)
-        given = y
-        moments, time = None, None
+        given_y = y
+
+        given_times, time = None, None
         if times is not None:
-            moments, time = read_times(times, X, _num_samples(X))
+            given_times, time = read_times(times, X, _num_samples(X))
         elif half_life is not None:
             raise ValueError(f"half_life needs times, got {half_life!r} without")
-        labels, factors, selection = None, None, None
+
+        class_factors = None
         if class_weight is not None:
-            labels = targets.check(y)
-            check_lengths(_num_samples(X), len(labels))
-            weights = check_sample_weight(sample_weight, len(labels))
-            factors = find_factors(class_weight, labels, weights, target_names_of(y))
-            sample_weight = weigh_classes(factors, labels, weights)
+            y = targets.check(y)
+            check_lengths(_num_samples(X), len(y))
+            weights = check_sample_weight(sample_weight, len(y))
+            class_factors = find_factors(class_weight, y, weights, target_names_of(given_y))
+            sample_weight = weigh_classes(class_factors, y, weights)
+
+        selection = None
         if sample_weight is not None:
-            selection = RowSelection.from_sample_weight(sample_weight, _num_samples(X))
-            X, y = selection.select(X), selection.select(y if labels is None else labels)
-        X, n_rows = source.check(X), _num_samples(X)
-        selection = selection or RowSelection(n_rows, np.arange(n_rows))
-        y = targets.check(y, selection.numbers) if labels is None else y
-        targets.fit_checked(y, selection.weights, given)
+            weights = check_sample_weight(sample_weight, _num_samples(X))
+            selection = RowSelection.of_positive(weights)
+            X, y = selection.select(X), selection.select(y)
+        table = source.check(X)
+        if selection is None:
+            selection = RowSelection.all(_num_samples(table))
+
+        y = targets.check(y, selection.indices)
+        targets.fit_checked(y, selection.weights, given_y)
         values = targets.to_values(y)
-        encoded = targets.encode(values)
-        # Of a later row, or of one of its group, a level's mean target would be known.
+        encoded_y = targets.encode(values)
+
+        # With groups or times, target encoding would leak targets of related rows, so it is off.
         related = groups is not None or times is not None
-        table, X = X, source.fit(X, None if related else encoded.numpy())
-        warn_of_copies(table, y)
-        if isinstance(targets, ClassTargets):
-            warn_of_classes(targets.classes)
-        if time is not None and moments is not None:
-            moments = moments[selection.numbers]
-            time = time.fading(half_life, moments)
-        group_names, numbers = None, None
-        if groups is not None:
-            group_names, numbers = number_groups(groups, selection)
-        sample = Sample(
-            X,
-            encoded,
-            selection.log_prior,
-            numbers,
-            None if moments is None else torch.from_numpy(moments),
-        )
-        names = names[selection.numbers]
+        encoded_X = source.fit(table, None if related else encoded_y.numpy())
         levels = source.levels(table)
-        return cls(sample, values, selection, names, factors, time, group_names, levels, table)
+        _warn_of_copies(table, y)
+        if isinstance(targets, ClassTargets):
+            warn_of_classes(targets.classes, CALLER_OF_FIT)
+
+        group_names, group_codes = None, None
+        if groups is not None:
+            group_names, group_codes = number_groups(groups, selection)
+        row_times = None
+        if given_times is not None and time is not None:
+            selected_times = given_times[selection.indices]
+            time = time.fading(half_life, selected_times)
+            row_times = torch.from_numpy(selected_times)
+
+        sample = Sample(encoded_X, encoded_y, selection.log_prior, group_codes, row_times)
+        names = names[selection.indices]
+        return cls(
+            sample, values, selection, names, class_factors, time, group_names, levels, table
+        )
 
     def splits(
         self,
@@ -254,7 +155,7 @@ class TrainingData:
         validation_fraction: Any,
         random_state: np.random.RandomState,
     ) -> list[Split]:
-        """Training and validation rows of each network.
+        """Split the rows into training and validation rows, once for each network.
 
         `validation_fraction` is a share, the splits of a splitter of scikit-learn, or None, to set
         no rows aside.
@@ -263,9 +164,131 @@ class TrainingData:
             return [Split(np.arange(len(self)))] * n_networks
         times = None if self.sample.times is None else self.sample.times.numpy()
         if not isinstance(validation_fraction, Real):
-            splits, place = validation_fraction, self.selection.places
-            return split_as_given(splits, place, self.groups, times, n_networks, random_state)
+            positions = self.selection.positions
+            return split_as_given(
+                validation_fraction, positions, self.groups, times, n_networks, random_state
+            )
         share = float(validation_fraction)
         if times is not None:
             return split_by_time(times, n_networks, share, random_state, self.groups)
         return targets.split(self.values, self.groups, n_networks, share, random_state)
+
+
+def values_of_new(
+    targets: Targets, y: Any, n_rows: int, names: tuple[str, ...] | None, shape: tuple[int, ...]
+) -> Tensor:
+    """Return values of new rows' targets, whose outputs must be those of fit, in their order."""
+    values = targets.values(in_order_of(names, y))
+    check_lengths(n_rows, len(values))
+    if values.shape[1:] != shape:
+        outputs = "".join(f", {n}" for n in shape) or ","
+        raise ValueError(f"y must have the bank's shape (n{outputs}), got {tuple(values.shape)}")
+    return values
+
+
+def _warn_of_copies(X: Any, y: np.ndarray) -> None:
+    """Warn of a column of a validated table that holds the targets, (n,) or (n, n_outputs)."""
+    if issparse(X) or not (isinstance(X, np.ndarray) or is_frame(X)):
+        return
+    outputs = [output for output in y.reshape(len(y), -1).T if (output != output[0]).any()]
+    names = None if isinstance(X, np.ndarray) else names_of_columns(X)
+    for j, column in enumerate(read_columns(rows_of(X, slice(0, N_FIRST)))):
+        alike = [output for output in outputs if _are_equal(column, output[:N_FIRST])]
+        if not alike:
+            continue
+        part = X[:, [j]] if names is None else select_columns(X, [names[j]])
+        (whole,) = read_columns(part)
+        if any(_are_equal(whole, output) for output in alike):
+            warnings.warn(
+                f"{column.label} of X equals y. Predictions from it are no predictions: drop the "
+                "column, unless it is known before the targets are",
+                UserWarning,
+                stacklevel=CALLER_OF_FIT,
+            )
+
+
+def _are_equal(column: Column, y: np.ndarray) -> bool:
+    if column.kind not in ("number", "category"):
+        return False
+    numeric = column.kind == "number"
+    values = column.values if numeric else column.values.astype(object)
+    expected = y.astype(np.float64 if numeric and y.dtype.kind in "biuf" else object)
+    return bool(np.all(values == expected))
+
+
+@dataclass(frozen=True, eq=False)
+class ValidationSet:
+    """Rows that validate each network and train none, without those of weight 0."""
+
+    X: Any  # features as given
+    y: Any  # targets as given
+    sample_weight: np.ndarray | None = None  # (n_valid,); None: all are equal
+    joins: bool = False  # whether the rows join the bank
+
+    @classmethod
+    def take(
+        cls, source: Source, X: Any, y: Any, sample_weight: Any, joins: bool
+    ) -> ValidationSet | None:
+        """Take what fit is given; return None if that is nothing."""
+        if X is None:
+            values = {"y_val": y, "sample_weight_val": sample_weight, "add_validation": joins}
+            for name, value in values.items():
+                if value is not None and value is not False:
+                    raise ValueError(f"X_val must be given with {name}, got None")
+            return None
+        warn_of_other_order(CALLER_OF_FIT, X_val=X, y_val=y, sample_weight_val=sample_weight)
+        with naming_validation_set():
+            _, y = source.accept(X, y)  # which may be those of a torch Dataset
+            if y is None:
+                raise ValueError("y_val must be given with X_val, got None")
+            if sample_weight is None:
+                return cls(X, y, None, joins)
+            weights = check_sample_weight(sample_weight, _num_samples(X))
+            if not weights.any():
+                raise ValueError("sample_weight must be above 0 for at least 1 row, got none")
+            selection = RowSelection(len(weights), weights.nonzero()[0])
+            positive = weights[selection.indices]
+            return cls(selection.select(X), selection.select(y), positive, joins)
+
+    def encode(
+        self, source: Source, targets: Targets, data: TrainingData, feature_names: Sequence[str]
+    ) -> Sample:
+        """Encode the rows as those of training were, to which source and targets are fitted."""
+        with naming_validation_set():
+            X = source.encode(self.X)
+            values = values_of_new(
+                targets, self.y, len(X), data.names.targets, data.values.shape[1:]
+            )
+            times = None
+            if data.time is not None and data.time.column is not None:
+                times = torch.from_numpy(read_query_times(data.time, self.X, feature_names))
+        weights = self._row_weights(targets, values, data.class_factors)
+        prior = log_prior(weights, float(weights.max()))
+        return Sample(X, targets.encode(values), prior, times=times)
+
+    def weights(
+        self, targets: Targets, values: Tensor, class_factors: list[Factors] | None
+    ) -> Tensor | None:
+        """Return the weights of the rows with a mean of 1, (n_valid,), or None: all are equal."""
+        if self.sample_weight is None and class_factors is None:
+            return None
+        weights = self._row_weights(targets, values, class_factors)
+        return torch.from_numpy(weights / weights.mean()).to(values.device)
+
+    def _row_weights(
+        self, targets: Targets, values: Tensor, class_factors: list[Factors] | None
+    ) -> np.ndarray:
+        """Multiply the weights as given by the factors of the rows' classes, (n_valid,)."""
+        weights = check_sample_weight(self.sample_weight, len(values))
+        if class_factors is None or not isinstance(targets, ClassTargets):
+            return weights
+        return weigh_values(class_factors, targets, values, weights)
+
+
+@contextmanager
+def naming_validation_set() -> Iterator[None]:
+    """Name the validation set in errors about X, y or their weights."""
+    try:
+        yield
+    except (ValueError, TypeError) as error:
+        raise type(error)(f"X_val, y_val: {error}") from error

@@ -103,7 +103,7 @@ def warn_of_relations(estimator: Any, X: Any, data: TrainingData, splits: list[S
     columns: list[Column] = []
     if not isinstance(data.sample.X, Rows):
         read = (read_strings(column) for column in _columns_of(estimator, X))
-        columns = [column[data.selection.numbers] for column in read]
+        columns = [column[data.selection.indices] for column in read]
     found = chain(_of_lags(columns, data.values), _of_errors(columns, data, estimator, splits))
     if (message := next(found, None)) is not None:
         warnings.warn(message, UserWarning, stacklevel=CALLER_OF_FIT)

@@ -13,11 +13,14 @@ from sklearn.base import is_classifier
 from sklearn.preprocessing import StandardScaler
 from torch import Tensor, nn
 
-from .._data.class_targets import ClassTargets
-from .._data.sample_weight import normalize_mean
+from .._data.classes import ClassTargets
+from .._data.row_values import normalize_mean
+from .._data.sample import Sample
 from .._data.scaler import SmoothClipScaler
+from .._data.source import RowsSource, Source, TableSource
 from .._data.sparse_encoder import SparseEncoder
-from .._data.training_data import Sample, TrainingData
+from .._data.table_encoder import TableEncoder
+from .._data.training_data import TrainingData
 from .._inference.index import ALGORITHMS, check_algorithm, most_found, refuse_too_few
 from .._inference.trend_share import KEPT, SHARE, SHARE_IN_TREND, Blend
 from .._network.components import supervised_components
@@ -42,7 +45,6 @@ from .._utils.validation import is_whole
 from ..embedding import FeatureWeights, MLPEmbedding, PeriodicEmbedding
 from ..softstep import SoftStep
 from ..weighting import make_weighting
-from .inputs import RowsInput, TableInput, check_layer_sizes, resolve_device
 from .parameters import (
     BESIDE_TREND,
     FEATURES,
@@ -56,6 +58,8 @@ from .parameters import (
     START_N_NEIGHBORS,
     START_N_NEIGHBORS_OF_CLASSES,
     ASSoftmax,
+    check_layer_sizes,
+    resolve_device,
 )
 
 #: Features of a wide table for each row; components of fewer lose more than they gain.
@@ -328,7 +332,7 @@ class Architecture:
             self.estimator.trend_ = trend.functions[-1]
         if trend is None or not isinstance(targets, ClassTargets):
             return trend
-        rows = np.asarray(data.selection.numbers), data.sample.X
+        rows = np.asarray(data.selection.indices), data.sample.X
         return ClassTrend.fit(trend, *rows, data.values.numpy(), _weights(data), targets.sizes)
 
     def trend_in_training(
@@ -342,7 +346,7 @@ class Architecture:
         center = targets.restore(torch.zeros(1, y.shape[1], dtype=torch.float64))[0]
         of_targets = (each.reshape(-1).double().numpy() for each in (center, targets.unit))
         fits = TRENDS_OF_CLASSES if isinstance(targets, ClassTargets) else TRENDS
-        return fits[name](np.asarray(data.selection.numbers), X, y, rows, *of_targets)
+        return fits[name](np.asarray(data.selection.indices), X, y, rows, *of_targets)
 
     def _fit_model(self, data: TrainingData, targets: Any, seed: int) -> ModelTrend:
         prior, times = data.log_prior, data.sample.times
@@ -353,7 +357,7 @@ class Architecture:
         return ModelTrend.fit(
             self.trend,
             answers,
-            np.asarray(data.selection.numbers),
+            np.asarray(data.selection.indices),
             data.table,
             np.asarray(y).reshape(len(data), -1),
             None if prior is None else data.selection.unit * prior.double().exp().numpy(),
@@ -427,9 +431,20 @@ def _encoded(data: TrainingData) -> tuple[np.ndarray, np.ndarray, LeftOut]:
     return sample.X.numpy(), sample.y.reshape(len(data), -1).double().numpy(), rows
 
 
-def before_learned_embedding(estimator: Any, components: SparseEncoder) -> TableInput:
-    """The form of a table, or a wide sparse matrix's components, before a learned embedding."""
-    return TableInput(estimator, SmoothClipScaler(), component_encoder=components)
+def table_source(
+    estimator: Any, scaler: Any, components: SparseEncoder, component_scaler: Any = None
+) -> TableSource:
+    """A table, or a wide sparse matrix's components, as the parameters of an estimator mean it."""
+    encoder = TableEncoder(
+        estimator.categorical_features,
+        text_features=estimator.text_features,
+        max_categories=estimator.max_categories,
+    )
+    encoder.set_output(transform="default")  # arrays, whatever is configured
+    earlier = getattr(estimator, "features_", None)
+    if estimator.warm_start and isinstance(earlier, SparseEncoder):
+        components = earlier
+    return TableSource(estimator, encoder, scaler, components, component_scaler)
 
 
 class NONAArchitecture(Architecture):
@@ -510,11 +525,11 @@ class NONAArchitecture(Architecture):
             )
         return super().device
 
-    def input(self) -> TableInput | RowsInput:
+    def input(self) -> Source:
         """The form of input that the networks take."""
-        if self.extractor is None:
-            return before_learned_embedding(self.estimator, SparseEncoder.to_choose_from())
-        return RowsInput(self.estimator, self.extractor.collate_fn)
+        if self.extractor is not None:
+            return RowsSource(self.extractor.collate_fn)
+        return table_source(self.estimator, SmoothClipScaler(), SparseEncoder.to_choose_from())
 
     @property
     def n_networks_set(self):
@@ -709,16 +724,16 @@ class SoftStepArchitecture(Architecture):
     def _in_given_space(self) -> bool:
         return self.estimator.hidden_layer_sizes is None
 
-    def input(self) -> TableInput:
+    def input(self) -> Source:
         """The form of input that the networks take."""
         estimator = self.estimator
         if not self._in_given_space:
-            return before_learned_embedding(estimator, SparseEncoder.to_learn_from())
+            return table_source(estimator, SmoothClipScaler(), SparseEncoder.to_learn_from())
         # Distances are invariant to a shift, which float32 may not hold, such as timestamps'.
         centers = estimator.similarity not in ("dot", "cosine")
         scales = estimator.learn_feature_weights
         scaler = StandardScaler(with_mean=centers, with_std=scales)
-        return TableInput(estimator, scaler, scaler)
+        return table_source(estimator, scaler, SparseEncoder(), scaler)
 
     @property
     def training_options(self):

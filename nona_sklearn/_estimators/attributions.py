@@ -13,6 +13,7 @@ from sklearn.utils import _safe_indexing
 from torch import Tensor
 
 from .._data.names import ends_of_outputs, free_name, labels_of
+from .._data.source import TableSource
 from .._data.table_encoder import TableEncoder
 from .._data.tables import gather_cells, labels_of_fit, read_again, stack_rows
 from .._inference.attribution import exchange_in_turn, integrated_gradients
@@ -22,7 +23,6 @@ from .._inference.network_trend import NetworkTrend, values_of
 from .._utils.frames import table
 from .._utils.threads import cached_property
 from ..embedding import WeightedFeatures
-from .inputs import TableInput
 from .queries import encoded_features, evaluate, explanation_of, fitted_snapshot
 from .side_by_side import checked_table, rows_of_bank
 
@@ -346,7 +346,7 @@ class _Pairs:
 def _encode_some(fitted: Any, X: Any, rows: np.ndarray) -> Tensor:
     """Encode rows of a table, which may repeat, for the networks."""
     own, places = np.unique(np.append(0, rows), return_inverse=True)  # one at least
-    encoded = TableInput(fitted).encode(_safe_indexing(X, own))[places[1:]]
+    encoded = TableSource.of_fitted(fitted).encode(_safe_indexing(X, own))[places[1:]]
     return encoded.to(fitted.bank_.embeddings.device, torch.float64)
 
 

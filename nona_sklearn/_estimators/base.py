@@ -12,8 +12,8 @@ import torch
 from sklearn.base import ClassNamePrefixFeaturesOutMixin
 from sklearn.utils.validation import check_is_fitted
 
-from .._data.embedded import Embedded
 from .._data.names import Names, labels_of, warn_of_other_order
+from .._data.sample import Embedded
 from .._data.splits import Split
 from .._inference.bank import NeighborBank
 from .._inference.index import METRICS
@@ -202,7 +202,7 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         groups, times = data.sample.groups, data.sample.times
         offset, inputs = None, None
         if trend is not None:
-            ids = np.asarray(selection.numbers)
+            ids = np.asarray(selection.indices)
             values = torch.from_numpy(trend.of_rows(ids, data.sample.X)).to(device)
             offset = self._architecture().blend.start(values)
             inputs = data.sample.X if trend.is_solved else None
@@ -218,7 +218,7 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
             ),
             trend=trend,
             inputs=inputs,
-            ids=torch.as_tensor(selection.numbers, device=device),
+            ids=torch.as_tensor(selection.indices, device=device),
             next_id=torch.tensor(selection.n_given),
             groups=None if groups is None else groups.to(device),
             names=data.names.rows,

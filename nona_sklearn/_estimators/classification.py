@@ -10,8 +10,7 @@ import torch
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from .._data.class_targets import ClassTargets
-from .._data.class_weight import weights_of_classes
+from .._data.classes import ClassTargets, weights_of_classes
 from .._inference.explanation import Explanation
 from .._utils.bases import ClassifierMixin
 from .attributions import adjustments_table, predictions_table
@@ -387,7 +386,7 @@ def _class_columns(found: Explanation, targets: ClassTargets) -> dict[str, Any]:
     outputs = found.target_names or range(len(targets.classes))
     ends = [f"_{output}" for output in outputs] if targets.several else [""]
     labels = {}
-    for end, classes, place in zip(ends, targets.classes, targets.places, strict=True):
+    for end, classes, place in zip(ends, targets.classes, targets.class_slices, strict=True):
         behind = classes[found.targets[:, place].argmax(axis=1)].astype(object)
         behind[~found.of_rows] = None
         labels[f"target{end}"] = behind

@@ -10,13 +10,12 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from .._data.class_weight import weigh_values
-from .._data.groups import check_groups
+from .._data.classes import weigh_values
 from .._data.names import Names, target_names_of
-from .._data.sample_weight import check_sample_weight, log_prior, multiply
+from .._data.row_values import check_groups, check_sample_weight, log_prior, multiply
 from .._data.tables import column_named
 from .._data.times import TimeKind
-from .._data.training_data import further_values
+from .._data.training_data import values_of_new
 from .._inference.bank import NeighborBank
 from .._inference.evaluation import Evaluation
 from .._inference.neighbors import Neighbors
@@ -174,7 +173,7 @@ def compression(fitted: Any, n_neighbors: int, X: Any) -> Change:
 def checked_values(fitted: Any, y: Any, n_rows: int) -> Tensor:
     """Values of some rows' targets, with the outputs of the bank's, in their order."""
     bank = fitted.bank_
-    values = further_values(fitted.targets_, y, n_rows, bank.target_names, bank.targets.shape[1:])
+    values = values_of_new(fitted.targets_, y, n_rows, bank.target_names, bank.targets.shape[1:])
     return values.to(bank.targets.device)
 
 

@@ -13,13 +13,13 @@ from sklearn.base import is_classifier
 from sklearn.utils import check_random_state
 from torch import Tensor
 
-from .._data.embedded import Embedded, TableRows
 from .._data.names import Names, names_of_new
 from .._data.rows import Rows
+from .._data.sample import Embedded, Sample, TableRows
+from .._data.source import largest_entry
 from .._data.splits import Split
 from .._data.tables import column_named, exchange_column, labels_of_fit
-from .._data.training_data import Sample, TrainingData
-from .._data.validation_set import ValidationSet, of_validation_set
+from .._data.training_data import TrainingData, ValidationSet, naming_validation_set
 from .._inference.bank import NeighborBank
 from .._inference.network_trend import NetworkTrend
 from .._inference.relations import shares_of_unknown
@@ -30,7 +30,6 @@ from .._training.ensemble import count_at_a_time, pace_of, train_networks
 from .._training.trainer import TrainingConfig
 from .._trend.trend import Trend, values_at
 from .._utils.random import local_seed
-from .inputs import largest_entry
 from .parameters import validate_parameters
 
 #: Parameters on which the shapes of a network depend, or what its weights mean.
@@ -81,6 +80,7 @@ def fit_networks(
     validation, valid = ValidationSet.take(source, *validation_set), None
     weights = sample_weight, class_weight
     data = TrainingData.take(source, targets, X, y, groups, *weights, times, half_life)
+    source.store(estimator)
     if validation is not None:
         _check_validation_set(estimator, validation, data)
         names = labels_of_fit(estimator) or ()
@@ -105,7 +105,7 @@ def fit_networks(
         estimator.trend_ = None
     learned = architecture.trend_in_training(trend, data, targets)
     if learned is not None:
-        ids = np.asarray(data.selection.numbers)
+        ids = np.asarray(data.selection.indices)
         values = torch.from_numpy(learned.of_rows(ids, data.sample.X))
         data = replace(data, sample=_with_offset(data.sample, values, targets))
         if valid is not None:
@@ -124,7 +124,7 @@ def fit_networks(
         in_units_of_targets(network.head, targets)
     estimator.network_ = average(networks).freeze()
     estimator.targets_ = targets
-    numbers = data.selection.numbers
+    numbers = data.selection.indices
     estimator.validation_indices_ = [
         None if split.valid is None else numbers[split.valid] for split in splits
     ]
@@ -192,7 +192,7 @@ def _check_validation_set(estimator: Any, validation: ValidationSet, data: Train
     if validation.joins and labels is not None:
         taken, n_given = data.names.rows, data.selection.n_given
         numbers = np.arange(n_given, n_given + len(labels))
-        with of_validation_set():
+        with naming_validation_set():
             names_of_new(labels, numbers, () if taken is None else taken, taken is None)
     if validation.joins and data.time is not None and data.time.column is None:
         raise ValueError(

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .._data.embedded import TableRows
+from .._data.sample import TableRows
 from .._data.table_encoder import TableEncoder
 from .._data.tables import gather_cells
 from .._data.training_data import TrainingData

@@ -6,6 +6,7 @@ from collections import ChainMap
 from numbers import Integral, Real
 from typing import Any
 
+import numpy as np
 import torch
 from sklearn.utils._param_validation import (
     HasMethods,
@@ -14,14 +15,15 @@ from sklearn.utils._param_validation import (
     StrOptions,
 )
 
-from .._data.bounds import NAMED
 from .._data.table_encoder import TableEncoder
+from .._data.targets import NAMED_BOUNDS
 from .._inference.index import ALGORITHMS
 from .._network.extractor import FeatureExtractor
 from .._training.pools import NEIGHBOR_POOLS
 from .._utils.bases import BaseEstimator
 from .._utils.docs import Documented
 from .._utils.storable import CHOICES, storable_parameters
+from .._utils.validation import is_whole
 from ..similarity import SIMILARITIES
 from ..softstep import STEP_SCALES, STEPS
 from ..weighting import WEIGHTINGS, Weighting
@@ -191,7 +193,7 @@ class ASSoftmax(Documented, BaseEstimator):
 
 
 #: Constraints of the parameters that regressors have beside those of classifiers.
-REGRESSOR_CONSTRAINTS: dict = {"bounds": [StrOptions(NAMED.keys()), tuple, list, None]}
+REGRESSOR_CONSTRAINTS: dict = {"bounds": [StrOptions(NAMED_BOUNDS.keys()), tuple, list, None]}
 #: Constraints of the parameters that classifiers have beside those of regressors.
 CLASSIFIER_CONSTRAINTS: dict = {
     "loss": [StrOptions({"log_loss", "as_softmax"}), ASSoftmax],
@@ -227,3 +229,30 @@ OF_EXTRACTORS = {
     "n_iter_no_change": 10,
     "pool_size": 2048,
 }
+
+
+def resolve_device(device: str | torch.device) -> torch.device:
+    """Turn the parameter `device` into a torch.device that exists on this machine."""
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        one = torch.ones(1, device=device)
+        one.item()  # fails on a device that has no values, such as 'meta'
+        return one.device
+    except (RuntimeError, AssertionError) as error:
+        usable = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
+        usable += ["mps"] if torch.backends.mps.is_available() else []
+        lacks = "" if torch.version.cuda else "; this build of torch is without CUDA"
+        raise ValueError(
+            f"device must be one that torch can use here, of {usable}{lacks}, got {device!r}"
+        ) from error
+
+
+def check_layer_sizes(hidden_layer_sizes: Any) -> list[int]:
+    """List the widths of hidden layers."""
+    sizes = np.atleast_1d(np.asarray(hidden_layer_sizes, dtype=object)).tolist()
+    if not all(is_whole(size, 1) for size in sizes):
+        raise ValueError(
+            f"hidden_layer_sizes must be positive integers, got {hidden_layer_sizes!r}"
+        )
+    return sizes

@@ -17,11 +17,12 @@ from sklearn.utils import _safe_indexing, check_consistent_length
 from sklearn.utils.validation import _num_samples, check_is_fitted
 from torch import Tensor
 
-from .._data.embedded import Embedded, TableRows
 from .._data.names import Names, in_order_of, labels_of, warn_of_other_order
 from .._data.rows import Rows
+from .._data.sample import Embedded, TableRows
+from .._data.source import Source, TableSource
 from .._data.tables import labels_of_fit, stack_rows
-from .._data.times import read_further_times, read_query_times
+from .._data.times import read_new_times, read_query_times
 from .._inference.bank import NeighborBank
 from .._inference.evaluation import Evaluation
 from .._inference.explanation import Explanation
@@ -29,7 +30,6 @@ from .._training.progress import with_progress
 from .._utils.snapshots import snapshot
 from .._utils.validation import check_n_neighbors, is_whole
 from .fitting import embed_queries
-from .inputs import RowsInput, TableInput
 from .stored_rows import stored_rows, warn_of_stored_rows
 
 N_NEIGHBORS = 5  # of scikit-learn's, by default
@@ -57,10 +57,10 @@ def input_blocks(fitted: Any, X: Any) -> Iterator[tuple[Any, Tensor | Rows]]:
     return _fitted_input(fitted).blocks(X)
 
 
-def _fitted_input(fitted: Any) -> TableInput | RowsInput:
+def _fitted_input(fitted: Any) -> Source:
     """The form of input that was fitted, whatever `feature_extractor` has been set to since."""
     if hasattr(fitted, "features_"):
-        return TableInput(fitted)
+        return TableSource.of_fitted(fitted)
     if fitted.feature_extractor is None:  # with its collate_fn
         raise ValueError(
             "feature_extractor must not be None for queries of an estimator fitted with one: fit "
@@ -174,7 +174,7 @@ def times_given(fitted: Any, X: Any, times: Any, n_rows: int) -> Tensor | None:
         return times_of(fitted, X)
     if times is None:
         raise ValueError("times must be given, as they were in fit, got None")
-    found = torch.from_numpy(read_further_times(time, times, n_rows))
+    found = torch.from_numpy(read_new_times(time, times, n_rows))
     return found.to(fitted.bank_.embeddings.device)
 
 

@@ -12,9 +12,8 @@ import torch
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from .._data.bounds import are_whole, bounds_of
 from .._data.names import warn_of_other_order
-from .._data.regression_targets import RegressionTargets
+from .._data.targets import RegressionTargets, bounds_of
 from .._inference.calibration import (
     calibrate_on_bank,
     calibrate_on_held_out,
@@ -54,7 +53,7 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
     """A neighbour estimator whose targets are numbers."""
 
     def _make_targets(self):
-        return RegressionTargets(bounds_of(self.bounds), are_whole(self.bounds))
+        return RegressionTargets(bounds_of(self.bounds), self.bounds == "count")
 
     @overload
     def predict(

@@ -9,10 +9,10 @@ import numpy as np
 from scipy.sparse import issparse
 
 from .._data.columns import Column, plain_values, read_columns
-from .._data.embedded import Embedded
 from .._data.forms import read_as, read_strings
 from .._data.names import are_row_numbers, free_name, index_of
 from .._data.row_values import as_array
+from .._data.sample import Embedded
 from .._data.tables import is_frame, names_of_columns, select_columns
 from .._inference.bank import NeighborBank
 from .._inference.explanation import Explanation

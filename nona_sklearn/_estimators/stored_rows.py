@@ -24,7 +24,7 @@ def stored_rows(
 
     Such a row has the features of the query and, if the query has a name, its name: a row of
     another name is only equal. It is searched among the rows behind the prediction. Training rows
-    of which an encoding is made of targets (:mod:`.cross_fitting`) differ there from queries: then
+    of which an encoding is made of targets (:mod:`.levels`) differ there from queries: then
     the row that has the name and the largest weight is the query.
     """
     bank, positions = fitted.bank_, np.full(len(evaluation), -1)

@@ -10,10 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .._data.embedded import Embedded, TableRows
-from .._data.groups import number_further
 from .._data.names import names_of_new
-from .._data.sample_weight import normalize_mean
+from .._data.row_values import normalize_mean, number_new_groups
+from .._data.sample import Embedded, TableRows
 from .._data.times import TimeKind
 from .._trend.trend import Trend, values_at
 from .._utils.arrays import as_tensor
@@ -270,7 +269,7 @@ class NeighborBank:
             joined = np.concatenate([self.names_of(slice(None)).astype(object), names])
         group_names, numbers = self.group_names, self.groups
         if numbers is not None and group_names is not None:
-            group_names, further = number_further(groups, len(neighbors), group_names)
+            group_names, further = number_new_groups(groups, len(neighbors), group_names)
             numbers = torch.cat([numbers, torch.from_numpy(further).to(numbers)])
         codes = self.levels
         if codes is not None:

@@ -14,8 +14,8 @@ import torch
 from scipy.stats import rankdata
 from torch import Tensor
 
-from .._data.embedded import Embedded
-from .._data.sample_weight import apply_weights, weighted_quantiles
+from .._data.row_values import apply_weights, weighted_quantiles
+from .._data.sample import Embedded
 from .._data.splits import Split
 from ..attention import AverageHead, NONAHead
 from .bank import NeighborBank

@@ -9,7 +9,7 @@ import torch
 from scipy.stats import rankdata
 from torch import Tensor
 
-from .._data.embedded import Embedded
+from .._data.sample import Embedded
 from .._data.splits import Split
 from ..attention import AverageHead, NONAHead
 from ..attention.head import prior_mean

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from torch import Tensor
 
-from .._data.sample_weight import normalize_mean
+from .._data.row_values import normalize_mean
 from .._data.splits import Split
 from ..attention import AverageHead, ClassHead, NONAHead
 from ..losses import log

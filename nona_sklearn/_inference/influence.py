@@ -14,7 +14,7 @@ from functools import reduce
 import torch
 from torch import Tensor
 
-from .._data.embedded import TableRows
+from .._data.sample import TableRows
 from .._trend.trend import Trend
 from .._utils.chunks import spans, spans_of
 from .._utils.threads import cached_property

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .._data.times import have_earlier
+from .._data.splits import have_earlier
 from .._utils.threads import cached_property
 from ..attention import AverageHead, NONAHead
 from ..attention.functional import Excluded, Pairs

@@ -10,7 +10,7 @@ import torch
 from scipy import sparse
 from torch import Tensor
 
-from .._data.embedded import Embedded, TableRows
+from .._data.sample import Embedded, TableRows
 from .._network.network import NeighborNetwork, embed
 from .._network.state import from_data, to_data
 from .._trend.additive_trend import AdditiveFunction, additive_part

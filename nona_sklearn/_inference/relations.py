@@ -16,8 +16,8 @@ from scipy.optimize import minimize_scalar
 from scipy.special import logit
 from torch import Tensor
 
-from .._data.embedded import Embedded
-from .._data.sample_weight import weighted_quantiles
+from .._data.row_values import weighted_quantiles
+from .._data.sample import Embedded
 from .._data.splits import Split
 from .._utils.chunks import spans_of
 from ..attention import AverageHead, ClassHead, NONAHead

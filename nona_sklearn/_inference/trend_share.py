@@ -10,7 +10,7 @@ import torch
 from scipy.optimize import minimize_scalar
 from torch import Tensor
 
-from .._data.embedded import Embedded
+from .._data.sample import Embedded
 from .._data.splits import Split
 from ..attention import AverageHead, ClassHead, NONAHead
 from ..attention.head import trust_radius_of

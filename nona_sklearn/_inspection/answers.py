@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import is_classifier
 
-from .._data.embedded import Embedded
+from .._data.sample import Embedded
 from .._estimators.side_by_side import Feature, differences_of, largest_differences
 from .._inference.explanation import Explanation
 

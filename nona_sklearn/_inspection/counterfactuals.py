@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .._data.columns import plain_values
-from .._data.embedded import Embedded
 from .._data.names import free_name
+from .._data.sample import Embedded
 from .._utils.arrays import object_array
 from .._utils.frames import table
 from .._utils.snapshots import snapshot

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import is_classifier
 
-from .._data.embedded import Embedded
+from .._data.sample import Embedded
 from .._estimators.attributions import additive_trend
 from .._estimators.side_by_side import Feature
 from .displays.effect import EffectDisplay, by_value

@@ -11,7 +11,7 @@ from sklearn.base import is_classifier
 from sklearn.decomposition import PCA
 from sklearn.utils import check_random_state
 
-from .._data.embedded import Embedded, TableRows
+from .._data.sample import Embedded, TableRows
 from .._utils.arrays import object_array
 from .._utils.threads import cached_property
 from .answers import Answers

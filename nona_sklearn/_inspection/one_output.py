@@ -70,7 +70,7 @@ class OneOutput:
         """Select from arrays of these names (..., n_outputs) what is the output's."""
         own: Any = [self.number]
         if is_classifier(self.model.estimator):
-            own = self.model.estimator.targets_.places[self.number]
+            own = self.model.estimator.targets_.class_slices[self.number]
         return replace(found, **{name: getattr(found, name)[..., own] for name in names}, **others)
 
 

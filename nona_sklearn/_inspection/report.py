@@ -11,7 +11,7 @@ from sklearn.base import is_classifier
 from sklearn.neighbors import NearestNeighbors
 from sklearn.utils import _safe_indexing
 
-from .._data.embedded import Embedded
+from .._data.sample import Embedded
 from .._data.table_encoder import TableEncoder
 from .._estimators.attributions import additive_trend
 from .._estimators.queries import own_row

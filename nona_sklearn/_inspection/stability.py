@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .._data.embedded import Embedded
+from .._data.sample import Embedded
 from .._estimators.stability import is_refitted
 
 SUBSAMPLE = 0.9  # of the rows, in each refit

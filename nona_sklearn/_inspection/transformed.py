@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtr
 
-from .._data.target_checks import check_targets
+from .._data.targets import check_targets
 from .._estimators.regression import NeighborRegressor, check_return_std
 from .._utils.validation import check_levels, check_numbers
 

@@ -16,8 +16,8 @@ from sklearn.model_selection import FixedThresholdClassifier, TunedThresholdClas
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
-from .._data.embedded import Embedded
 from .._data.names import Names
+from .._data.sample import Embedded
 from .._estimators.attributions import Adjustments, adjustments_of
 from .._estimators.base import NeighborEstimator
 from .._estimators.classification import NeighborClassifier

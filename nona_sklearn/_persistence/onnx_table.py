@@ -15,9 +15,8 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from .._data.calendar import DAY, MONDAY, TURN
-from .._data.columns import LEVELS, Column
-from .._data.feature import Feature
+from .._data.column_spec import DAY, MONDAY, TURN, ColumnSpec
+from .._data.columns import LEVEL_CONTENTS, Column
 from .._data.names import free_name
 from .._data.sparse_encoder import SparseEncoder
 from .._data.table_encoder import TableEncoder
@@ -73,8 +72,9 @@ def onnx_inputs(estimator, X):
            ['']], dtype=object)}
     """
     fitted = exportable_snapshot(estimator)
-    X = check_table(fitted, X, reset=False, accept_sparse=True)
-    return input_values(fitted.features_, fitted.features_.read_validated(X))
+    encoder = fitted.features_
+    X = check_table(fitted, X, reset=False, contents=encoder.contents, accept_sparse=True)
+    return input_values(encoder, encoder.read_validated(X))
 
 
 def exportable_snapshot(estimator: Any) -> Any:
@@ -131,7 +131,7 @@ def takes_one_table(encoder: TableEncoder) -> bool:
     return all(kind_of(feature) is Numbers for feature in encoder.features_)
 
 
-def kind_of(feature: Feature) -> Any:
+def kind_of(feature: ColumnSpec) -> Any:
     """The class that encodes a column.
 
     Raises
@@ -145,7 +145,7 @@ def kind_of(feature: Feature) -> Any:
             f"{feature.column.label}: make numbers of its texts before the estimator"
         )
     if feature.is_category:
-        return NumberedLevels if feature.holds == LEVELS["numbers"] else Levels
+        return NumberedLevels if feature.holds == LEVEL_CONTENTS["numbers"] else Levels
     return Moments if feature.column.kind == "date" else Numbers
 
 
@@ -270,7 +270,7 @@ class Numbers(nn.Module):
         self.register_buffer("empty", torch.tensor(empty))  # whose later values do not count
 
     @staticmethod
-    def given(feature: Feature, column: Column) -> np.ndarray:
+    def given(feature: ColumnSpec, column: Column) -> np.ndarray:
         """Numbers, truth values, and durations in seconds, (n, 1), NaN for gaps."""
         return feature.numbers(column)
 
@@ -298,7 +298,7 @@ class Levels(nn.Module):
         self.register_buffer("unknown", torch.from_numpy(encoder.are_unknown(j, values)))
 
     @staticmethod
-    def given(feature: Feature, column: Column) -> np.ndarray:
+    def given(feature: ColumnSpec, column: Column) -> np.ndarray:
         """Strings, (n, 1)."""
         return object_array([text_of(level) for level in feature.categories(column)])[:, None]
 
@@ -329,7 +329,7 @@ class NumberedLevels(Levels):
         self.register_buffer("levels", torch.tensor(numbers, dtype=torch.float64))
 
     @staticmethod
-    def given(feature: Feature, column: Column) -> np.ndarray:
+    def given(feature: ColumnSpec, column: Column) -> np.ndarray:
         """Numbers, (n, 1), NaN for gaps."""
         return feature.categories(column).astype(np.float64)[:, None]
 
@@ -363,7 +363,7 @@ class Moments(nn.Module):
         self.register_buffer("gap", torch.from_numpy(_gap(encoder)[self.outputs]))
 
     @staticmethod
-    def given(feature: Feature, column: Column) -> np.ndarray:
+    def given(feature: ColumnSpec, column: Column) -> np.ndarray:
         """Microseconds since 1970 in the local time of the column, (n, 1)."""
         moments = feature.as_in_fit(column).values.astype("datetime64[us]")
         return moments.astype(np.int64)[:, None]
@@ -410,7 +410,7 @@ CIRCLES: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def calendar_parts(names: Sequence[str], moment: Tensor) -> list[Tensor]:
-    """Parts of :data:`~nona_sklearn._data.calendar.CALENDAR`, of microseconds since 1970."""
+    """Parts of :data:`~nona_sklearn._data.column_spec.CALENDAR`, of microseconds since 1970."""
     waves = [name.split("_") for name in names if name not in NUMBERS]
     angles = {circle: TURN * CIRCLES[circle](moment) for circle, _ in waves}
     numbers = [NUMBERS[name](moment) for name in names if name in NUMBERS]  # they come first

@@ -11,8 +11,8 @@ import torch
 from joblib import delayed, effective_n_jobs
 from joblib.parallel import get_active_backend
 
+from .._data.sample import Sample
 from .._data.splits import Split
-from .._data.training_data import Sample
 from .._network.network import NeighborNetwork
 from .._utils.random import local_seed
 from .._utils.threads import lone_threads

@@ -12,7 +12,7 @@ import torch
 from torch import Generator, Tensor
 
 from .._data.rows import Rows
-from .._data.training_data import Sample
+from .._data.sample import Sample
 from .._inference.evaluation import Evaluation
 from .._inference.neighbors import Exclusion, Neighbors
 from .._network.network import NeighborNetwork

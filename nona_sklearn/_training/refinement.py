@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
-from .._data.sample_weight import apply_weights
+from .._data.row_values import apply_weights
 from .._inference.evaluation import Evaluation
 from ..attention import ClassHead, NONAHead
 from ..attention.head import refine_one

@@ -18,7 +18,7 @@ from skorch.callbacks import Callback, EarlyStopping, GradientNormClipping
 from skorch.helper import predefined_split
 from torch import Generator, Tensor, nn
 
-from .._data.training_data import Sample
+from .._data.sample import Sample
 from .._inference.evaluation import Evaluation
 from .._inference.neighbors import Neighbors
 from .._network.extractor import FeatureExtractor

@@ -14,8 +14,7 @@ from nona_sklearn import (
     load,
     save,
 )
-from nona_sklearn._data.cross_fitting import columns_of_targets
-from nona_sklearn._data.levels import LevelEncoder
+from nona_sklearn._data.levels import LevelEncoder, columns_of_targets
 
 RNG = np.random.default_rng(0)
 N, N_LEVELS = 300, 80

@@ -6,8 +6,8 @@ from scipy.sparse import csr_array
 from sklearn.linear_model import Ridge
 from sklearn.model_selection import KFold, cross_val_predict
 
-from nona_sklearn._data.cross_fitting import N_FOLDS, encode_by_others
-from nona_sklearn._data.linear_scores import ALPHAS, DEVIATION, LinearScores
+from nona_sklearn._data.levels import N_FOLDS, cross_fit
+from nona_sklearn._data.sparse_encoder import ALPHAS, DEVIATION, LinearScores
 
 RNG = np.random.default_rng(0)
 X = csr_array(RNG.normal(size=(200, 30)) * (RNG.random((200, 30)) < 0.3))
@@ -92,6 +92,6 @@ def test_each_column_of_a_target_is_relative_to_the_mean_of_the_target():
         means = others.mean(axis=0).repeat(2)
         return lambda rows: np.tile(means, (rows.shape[0], 1))
 
-    found = encode_by_others(fit, X, targets)
+    found = cross_fit(fit, X, targets)
     expected = np.broadcast_to(targets.mean(axis=0).repeat(2), (200, 4))
     np.testing.assert_allclose(found, expected)

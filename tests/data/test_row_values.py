@@ -20,11 +20,10 @@ from nona_sklearn import (
     load,
     save,
 )
-from nona_sklearn._data.class_targets import ClassTargets
-from nona_sklearn._data.groups import check_groups
+from nona_sklearn._data.classes import ClassTargets
 from nona_sklearn._data.names import warn_of_other_order
-from nona_sklearn._data.regression_targets import RegressionTargets
-from nona_sklearn._data.sample_weight import check_sample_weight
+from nona_sklearn._data.row_values import check_groups, check_sample_weight
+from nona_sklearn._data.targets import RegressionTargets
 from nona_sklearn._data.times import read_times
 
 pd = pytest.importorskip("pandas")

@@ -27,10 +27,10 @@ from nona_sklearn import (
     SoftStep,
     SoftStepKNeighborsRegressor,
 )
-from nona_sklearn._data.regression_targets import RegressionTargets
-from nona_sklearn._data.sample_weight import normalize_mean, weighted_quantiles
+from nona_sklearn._data.row_values import normalize_mean, weighted_quantiles
+from nona_sklearn._data.sample import Sample
 from nona_sklearn._data.splits import Split
-from nona_sklearn._data.training_data import Sample
+from nona_sklearn._data.targets import RegressionTargets
 from nona_sklearn._estimators.dense import DenseHeadRegressor
 from nona_sklearn._inference.bank import NeighborBank
 from nona_sklearn._inference.calibration import (

@@ -4,8 +4,7 @@ import sklearn
 from scipy.sparse import csr_array
 from scipy.spatial.distance import pdist
 
-from nona_sklearn._data.linear_scores import LinearScores
-from nona_sklearn._data.sparse_encoder import MOST_COMPONENTS, SparseEncoder
+from nona_sklearn._data.sparse_encoder import MOST_COMPONENTS, LinearScores, SparseEncoder
 
 WIDE = MOST_COMPONENTS + 100
 
@@ -55,7 +54,7 @@ def test_few_rows_have_fewer_components():
 def test_more_components_are_chosen_from_unless_the_matrix_is_large(
     n_rows, n_features, n_components
 ):
-    assert SparseEncoder.to_choose_from()._n_components(n_rows, n_features) == n_components
+    assert SparseEncoder.to_choose_from().count_components(n_rows, n_features) == n_components
 
 
 def test_rows_keep_their_lengths():

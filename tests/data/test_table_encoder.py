@@ -121,84 +121,72 @@ def mixed_frame(n=40, seed=0):
 # -- numbers -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "X",
-    [
-        [[1.0], [2.5], [None]],
-        np.array([[1.0], [2.5], [np.nan]]),
-        np.array([[1.0], [2.5], [np.nan]], dtype=np.float32),
-        np.array([[1], [2.5], [None]], dtype=object),
-        np.array([[np.float32(1)], [Decimal("2.5")], [Decimal("nan")]], dtype=object),
-        one([1, 2.5, np.nan]),
-        one([1, 2.5, None], dtype="float32"),
-        one([1, 2.5, None], dtype="Float64"),
-        one([1, 2.5, pd.NA], dtype=object),
-        one([True, 2.5, None], dtype=object),
-        one([Decimal(1), Decimal("2.5"), None]),
-        one([Fraction(1), Fraction(5, 2), None]),
-        polars([1.0, 2.5, None]),
-        polars([1.0, 2.5, np.nan]),
-        polars([Decimal("1.0"), Decimal("2.5"), None]),
-        polars([1, 2.5, None], pl.Object),
-        arrow([1, 2.5, None], "double[pyarrow]"),
-        arrow_table([1, 2.5, None]),
-        arrow_table([Decimal("1.0"), Decimal("2.5"), None]),
-    ],
-)
-def test_a_number_is_itself_and_a_gap_the_median(X):
-    values, missing = columns_of(made(X)).values()
-    assert values == [1.0, 2.5, 1.75]
-    assert missing == [0, 0, 1]
-
-
-@pytest.mark.parametrize(
-    "X",
-    [
-        [[True], [False], [None]],
-        one([True, False, None], dtype=object),
-        one([True, False, pd.NA], dtype="boolean"),
-        one([1, 0, pd.NA], dtype="Int64"),
-        one([1, 0, pd.NA], dtype="UInt8"),
-        polars([True, False, None]),
-        polars([1, 0, None], pl.Int8),
-        arrow([True, False, None], "bool[pyarrow]"),
-        arrow([1, 0, None], "int64[pyarrow]"),
-        arrow_table([True, False, None]),
-    ],
-)
-def test_truth_and_integers_are_numbers(X):
-    values, missing = columns_of(made(X)).values()
-    assert values == [1, 0, 0.5]
-    assert missing == [0, 0, 1]
-
-
-@pytest.mark.parametrize("X", [np.array([[True], [False]]), one([True, False])])
-def test_truth_without_gaps(X):
-    assert list(columns_of(X).values()) == [[1, 0]]
-
-
 LENGTHS = [dt.timedelta(days=1), dt.timedelta(seconds=1.5), None]
+NUMBERS = {
+    "floats": (
+        [[1.0, 2.5, 1.75], [0, 0, 1]],
+        [
+            [[1.0], [2.5], [None]],
+            np.array([[1.0], [2.5], [np.nan]]),
+            np.array([[1.0], [2.5], [np.nan]], dtype=np.float32),
+            np.array([[1], [2.5], [None]], dtype=object),
+            np.array([[np.float32(1)], [Decimal("2.5")], [Decimal("nan")]], dtype=object),
+            one([1, 2.5, np.nan]),
+            one([1, 2.5, None], dtype="float32"),
+            one([1, 2.5, None], dtype="Float64"),
+            one([1, 2.5, pd.NA], dtype=object),
+            one([True, 2.5, None], dtype=object),
+            one([Decimal(1), Decimal("2.5"), None]),
+            one([Fraction(1), Fraction(5, 2), None]),
+            polars([1.0, 2.5, None]),
+            polars([1.0, 2.5, np.nan]),
+            polars([Decimal("1.0"), Decimal("2.5"), None]),
+            polars([1, 2.5, None], pl.Object),
+            arrow([1, 2.5, None], "double[pyarrow]"),
+            arrow_table([1, 2.5, None]),
+            arrow_table([Decimal("1.0"), Decimal("2.5"), None]),
+        ],
+    ),
+    "truth and integers": (
+        [[1, 0, 0.5], [0, 0, 1]],
+        [
+            [[True], [False], [None]],
+            one([True, False, None], dtype=object),
+            one([True, False, pd.NA], dtype="boolean"),
+            one([1, 0, pd.NA], dtype="Int64"),
+            one([1, 0, pd.NA], dtype="UInt8"),
+            polars([True, False, None]),
+            polars([1, 0, None], pl.Int8),
+            arrow([True, False, None], "bool[pyarrow]"),
+            arrow([1, 0, None], "int64[pyarrow]"),
+            arrow_table([True, False, None]),
+        ],
+    ),
+    "truth without gaps": ([[1, 0]], [np.array([[True], [False]]), one([True, False])]),
+    "durations": (
+        [[DAY, 1.5, (DAY + 1.5) / 2], [0, 0, 1]],
+        [
+            one(LENGTHS),
+            one(pd.to_timedelta(LENGTHS).astype("timedelta64[ms]")),
+            one(LENGTHS, dtype=object),
+            one([np.timedelta64(1, "D"), np.timedelta64(1500, "ms"), pd.NaT], dtype=object),
+            [[length] for length in LENGTHS],
+            np.array(LENGTHS, dtype="timedelta64[ms]")[:, None],
+            polars(LENGTHS),
+            polars(LENGTHS, pl.Duration("ms")),
+            arrow(LENGTHS, "duration[us][pyarrow]"),
+            arrow_table(LENGTHS),
+        ],
+    ),
+}
 
 
 @pytest.mark.parametrize(
-    "X",
-    [
-        one(LENGTHS),
-        one(pd.to_timedelta(LENGTHS).astype("timedelta64[ms]")),
-        one(LENGTHS, dtype=object),
-        one([np.timedelta64(1, "D"), np.timedelta64(1500, "ms"), pd.NaT], dtype=object),
-        [[length] for length in LENGTHS],
-        np.array(LENGTHS, dtype="timedelta64[ms]")[:, None],
-        polars(LENGTHS),
-        polars(LENGTHS, pl.Duration("ms")),
-        arrow(LENGTHS, "duration[us][pyarrow]"),
-        arrow_table(LENGTHS),
-    ],
+    ("expected", "X"), [(expected, X) for expected, tables in NUMBERS.values() for X in tables]
 )
-def test_a_duration_is_its_seconds(X):
-    values, missing = columns_of(made(X)).values()
-    np.testing.assert_allclose(values, [DAY, 1.5, (DAY + 1.5) / 2], rtol=1e-12)
-    assert missing == [0, 0, 1]
+def test_a_number_is_itself_and_a_gap_the_median(expected, X):
+    """Truth values and integers are numbers, and durations are their seconds."""
+    np.testing.assert_allclose(list(columns_of(made(X)).values()), expected, rtol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -569,23 +557,16 @@ LEVELS = [[1, 0, 0, 1], [0, 1, 0, 0], [0, 0, 1, 0]]
         lambda: one(WORDS, dtype=pd.ArrowDtype(pytest.importorskip("pyarrow").string())),
         arrow_table(WORDS),
         arrow_table(WORDS, "dictionary"),
-    ],
-)
-def test_strings_are_a_column_for_each_level(X):
-    assert list(columns_of(made(X)).values()) == LEVELS
-
-
-@pytest.mark.parametrize(
-    "X",
-    [
         np.array([["a"], ["b"]]),
         np.array([["a"], ["b"]], dtype=np.dtypes.StringDType()),
         [["a"], ["b"]],
         category(["a", "b"]),
     ],
 )
-def test_strings_without_gaps(X):
-    assert list(columns_of(X).values()) == [[1, 0], [0, 1]]
+def test_strings_are_a_column_for_each_level(X):
+    table = made(X)
+    expected = LEVELS if len(table) == 4 else [[1, 0], [0, 1]]
+    assert list(columns_of(table).values()) == expected
 
 
 def test_levels_that_no_row_has_are_no_columns():

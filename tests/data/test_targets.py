@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from nona_sklearn._data.regression_targets import RegressionTargets
+from nona_sklearn._data.targets import RegressionTargets
 from nona_sklearn._data.training_data import TrainingData
 
 TABLES = st.tuples(st.integers(2, 8), st.sampled_from([None, 1, 3])).flatmap(

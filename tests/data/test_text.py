@@ -21,7 +21,7 @@ from nona_sklearn import (
     SoftStepKNeighborsRegressor,
     TableEncoder,
 )
-from nona_sklearn._data.text import TextEncoder
+from nona_sklearn._data.column_spec import TextEncoder
 
 WORDS = [
     *("lovely", "quiet", "broken", "noisy", "garden"),

@@ -15,8 +15,8 @@ from nona_sklearn import (
     NONARegressor,
     SoftStepKNeighborsRegressor,
 )
-from nona_sklearn._estimators import inputs
-from nona_sklearn._estimators.inputs import TableInput
+from nona_sklearn._data import source
+from nona_sklearn._data.source import TableSource
 from nona_sklearn._network import network
 from nona_sklearn._network.network import NeighborNetwork
 from nona_sklearn.attention import NONAHead
@@ -48,7 +48,7 @@ def make_table(n, seed=0):
 def small_blocks(monkeypatch):
     """Embed few rows at a time; returns how many they were, call by call."""
     lengths, embed = [], NeighborNetwork.embed
-    for module in (network, inputs):
+    for module in (network, source):
         monkeypatch.setattr(module, "EMBED_BLOCK", BLOCK)
     monkeypatch.setattr(
         NeighborNetwork, "embed", lambda self, X: lengths.append(len(X)) or embed(self, X)
@@ -58,7 +58,7 @@ def small_blocks(monkeypatch):
 
 def predict_whole_and_by_blocks(model, X, small_blocks, evaluate):
     with pytest.MonkeyPatch.context() as patch:
-        for module in (network, inputs):
+        for module in (network, source):
             patch.setattr(module, "EMBED_BLOCK", 4096)
         whole = evaluate(model, X)
     small_blocks.clear()
@@ -150,14 +150,14 @@ def test_all_blocks_are_predicted_from_one_bank(small_blocks, monkeypatch):
     X = np.random.default_rng(0).normal(size=(40, 3))
     model = NONARegressor(n_estimators=1, **QUICK).fit(X, X[:, 0])
     expected, fitted = model.predict(X), model.bank_
-    blocks = TableInput.blocks
+    blocks = TableSource.blocks
 
     def edited(self, X):
         for block in blocks(self, X):
             yield block
             model.bank_ = fitted.keep(np.arange(5))
 
-    monkeypatch.setattr(TableInput, "blocks", edited)
+    monkeypatch.setattr(TableSource, "blocks", edited)
     np.testing.assert_array_equal(model.predict(X), expected)
 
 

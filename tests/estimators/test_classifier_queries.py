@@ -47,8 +47,7 @@ from nona_sklearn import (
     compare_heads,
     unwrap,
 )
-from nona_sklearn._data.class_targets import ClassTargets
-from nona_sklearn._data.class_weight import find_factors, weigh_classes
+from nona_sklearn._data.classes import ClassTargets, find_factors, weigh_classes
 from nona_sklearn._estimators.classification import _class_names
 from nona_sklearn._estimators.dense import DenseHeadClassifier
 from nona_sklearn._estimators.queries import evaluate

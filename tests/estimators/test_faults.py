@@ -34,7 +34,7 @@ from nona_sklearn import (
     SoftStepKNeighborsRegressor,
     save_shards,
 )
-from nona_sklearn._data.embedded import Embedded
+from nona_sklearn._data.sample import Embedded
 from nona_sklearn._estimators import base
 from nona_sklearn._inference.bank import NeighborBank
 from nona_sklearn._inference.calibration import fit_calibration

@@ -13,7 +13,7 @@ from sklearn.preprocessing import StandardScaler
 
 import nona_sklearn
 from nona_sklearn import NONAClassifier, SoftStepKNeighborsClassifier, unwrap
-from nona_sklearn._data.class_targets import ClassTargets
+from nona_sklearn._data.classes import ClassTargets
 
 QUICK = {"hidden_layer_sizes": (16,), "max_iter": 10, "n_estimators": 2, "random_state": 0}
 EXACT = 1e-9  # of sums in float64

@@ -24,9 +24,9 @@ from nona_sklearn import (
     SoftStep,
     SoftStepKNeighborsRegressor,
 )
-from nona_sklearn._data.class_targets import ClassTargets
-from nona_sklearn._data.regression_targets import RegressionTargets
-from nona_sklearn._data.training_data import Sample
+from nona_sklearn._data.classes import ClassTargets
+from nona_sklearn._data.sample import Sample
+from nona_sklearn._data.targets import RegressionTargets
 from nona_sklearn._training import ensemble
 from nona_sklearn._training.trainer import train_network
 from nona_sklearn._trend.kernel_trend import KernelTrend

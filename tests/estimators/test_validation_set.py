@@ -421,7 +421,7 @@ class TestSplits:
         (split,) = split_as_given([(train, valid)], np.arange(90), None, times, 1, rng)
         np.testing.assert_array_equal(np.sort(split.train), train)
         assert (np.diff(split.train) < 0).any()  # they are shuffled
-        for limit, moment in zip(split.limits, times[split.valid], strict=True):
+        for limit, moment in zip(split.cutoff_times, times[split.valid], strict=True):
             last = max(times[train][times[train] < moment])
             np.testing.assert_array_equal(times < limit, times <= last)
 
@@ -447,7 +447,7 @@ class TestSplits:
         n_blocks = min(N_BLOCKS, n_moments)
         n_valid = min(max(1, round(fraction * n_blocks)), n_blocks - 2)
         splits = split_by_time(times, 2, fraction, np.random.RandomState(0))
-        starts = [np.unique(split.limits) for split in splits]
+        starts = [np.unique(split.cutoff_times) for split in splits]
         assert [len(each) for each in starts] == [n_valid, n_valid]
         if 2 * n_valid < n_blocks:  # a quarter is shared
             assert len(np.intersect1d(*starts)) == n_valid - np.ceil(0.75 * n_valid)

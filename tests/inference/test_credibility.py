@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from nona_sklearn import NONAHead, NONARegressor, load, save
-from nona_sklearn._data.embedded import Embedded
+from nona_sklearn._data.sample import Embedded
 from nona_sklearn._data.splits import Split
 from nona_sklearn._estimators.regression import _judged
 from nona_sklearn._inference.bank import NeighborBank

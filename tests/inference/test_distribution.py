@@ -14,7 +14,7 @@ from nona_sklearn import (
     NONARegressor,
     SoftStepKNeighborsRegressor,
 )
-from nona_sklearn._data.embedded import Embedded
+from nona_sklearn._data.sample import Embedded
 from nona_sklearn._data.splits import Split
 from nona_sklearn._inference import calibration as calibration_module
 from nona_sklearn._inference import evaluation as evaluation_module

@@ -29,7 +29,7 @@ from nona_sklearn import (
     export_onnx,
     onnx_inputs,
 )
-from nona_sklearn._data.calendar import CALENDAR
+from nona_sklearn._data.column_spec import CALENDAR
 from nona_sklearn._data.tables import check_table
 from nona_sklearn._persistence.onnx import Graph, exportable_snapshot, to_onnx
 from nona_sklearn._persistence.onnx_table import Encoding, calendar_parts, input_values, text_of

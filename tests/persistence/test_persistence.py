@@ -1480,19 +1480,11 @@ def test_shards_of_version_0_2_0_predict_as_they_did():
 ADDITIVE = STORED.parent / "additive_trend"
 
 
-def read_pickle(path):
-    with open(path, "rb") as file:
-        return pickle.load(file)
-
-
 @OF_ANOTHER_SKLEARN
-@pytest.mark.filterwarnings("ignore:.* was pickled by nona_sklearn")
-@pytest.mark.parametrize("read", [nona_sklearn.load, read_pickle])
 @pytest.mark.parametrize(("name", "trend"), [("adjusted", "additive"), ("plain", None)])
-def test_files_whose_embedding_has_a_trend_predict_as_they_did(name, trend, read, tmp_path):
+def test_files_whose_embedding_has_a_trend_predict_as_they_did(name, trend, tmp_path):
     """With the parameter `adjust`, and g of SoftStep k-NN in the columns of the embeddings."""
-    ending = "pickle" if read is read_pickle else "safetensors"
-    loaded = read(ADDITIVE / f"{name}.{ending}")
+    loaded = nona_sklearn.load(ADDITIVE / f"{name}.safetensors")
     assert loaded.trend == trend  # so that a fit of the clone does what it did
     clone(loaded)
     nona_sklearn.save(loaded, tmp_path / "again.safetensors")

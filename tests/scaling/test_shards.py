@@ -37,7 +37,7 @@ from nona_sklearn import (
     TableEncoder,
     save_shards,
 )
-from nona_sklearn._estimators import inputs
+from nona_sklearn._data import source
 from nona_sklearn._persistence import file as file_module
 from nona_sklearn._scaling import shard_folder, shard_query
 from nona_sklearn._scaling import sharded as sharded_module
@@ -657,7 +657,7 @@ def test_a_prediction_is_of_the_bank_at_one_moment(
     number, allow_partial, queries, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(sharded_module, "QUERY_BLOCK", 5)
-    monkeypatch.setattr(inputs, "EMBED_BLOCK", 5)
+    monkeypatch.setattr(source, "EMBED_BLOCK", 5)
     estimator = NONARegressor(softstep="s1", **ONE).fit(X[:60], Y[:60])
     sharded = shards(estimator, tmp_path, allow_partial=allow_partial)
     editor = ShardedNeighbors(tmp_path / "bank")
@@ -686,7 +686,7 @@ def test_a_shard_that_is_lost_midway_is_in_no_part_of_a_prediction(
     number, queries, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(sharded_module, "QUERY_BLOCK", 10)
-    monkeypatch.setattr(inputs, "EMBED_BLOCK", 5)
+    monkeypatch.setattr(source, "EMBED_BLOCK", 5)
     estimator = NONARegressor(**ONE).fit(X, Y)
     sharded = shards(estimator, tmp_path, 3, allow_partial=True)
     lost = tmp_path / "bank" / "shard-00001.safetensors"

@@ -24,7 +24,7 @@ from nona_sklearn import (
     SoftStepKNeighborsClassifier,
     SoftStepKNeighborsRegressor,
 )
-from nona_sklearn._data.training_data import Sample
+from nona_sklearn._data.sample import Sample
 from nona_sklearn._estimators import fitting
 from nona_sklearn._estimators.dense import DenseHeadClassifier, DenseHeadRegressor
 from nona_sklearn._training import budget as budget_module

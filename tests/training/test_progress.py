@@ -14,7 +14,7 @@ from skorch.callbacks import Callback
 from tqdm import tqdm
 
 from nona_sklearn import NONAClassifier, NONARegressor, SoftStepKNeighborsRegressor
-from nona_sklearn._estimators import inputs
+from nona_sklearn._data import source
 from nona_sklearn._training import progress
 from nona_sklearn._training.budget import Budget
 from nona_sklearn._training.parallel import CountedParallel
@@ -94,7 +94,7 @@ def test_many_predictions_show_how_many_are_done(plane, capsys, monkeypatch, ver
     reg = nona(verbose=0, trend=None).fit(X, y).set_params(verbose=verbose)
     expected = reg.predict(X_test)
     assert capsys.readouterr().err == ""  # they are one block
-    monkeypatch.setattr(inputs, "EMBED_BLOCK", size := 10)
+    monkeypatch.setattr(source, "EMBED_BLOCK", size := 10)
     np.testing.assert_array_equal(reg.predict(X_test), expected)
     n, done = len(X_test), range(0, len(X_test) + size, size)
     shown = re.findall(r"predictions: .*? (\d+)/(\d+) ", capsys.readouterr().err)
@@ -106,7 +106,7 @@ def test_classes_show_them_too(plane, capsys, monkeypatch):
     X, X_test, y, _ = plane
     clf = NONAClassifier(hidden_layer_sizes=(8,), n_estimators=1, max_iter=3, random_state=0)
     clf.fit(X, y > y.mean())
-    monkeypatch.setattr(inputs, "EMBED_BLOCK", 10)
+    monkeypatch.setattr(source, "EMBED_BLOCK", 10)
     clf.set_params(verbose=1).predict(X_test)
     n = len(X_test)
     assert f"predictions: 100%|██████████| {n}/{n} " in capsys.readouterr().err
@@ -115,7 +115,7 @@ def test_classes_show_them_too(plane, capsys, monkeypatch):
 def test_bad_queries_show_nothing(plane, capsys, monkeypatch):
     X, X_test, y, _ = plane
     reg = nona(verbose=0).fit(X, y).set_params(verbose=1)
-    monkeypatch.setattr(inputs, "EMBED_BLOCK", 10)
+    monkeypatch.setattr(source, "EMBED_BLOCK", 10)
     with pytest.raises(ValueError, match="features"):
         reg.predict(X_test[:, :1])
     assert capsys.readouterr().err == ""

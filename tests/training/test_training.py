@@ -19,7 +19,7 @@ from nona_sklearn import (
     SoftStep,
     SoftStepKNeighborsRegressor,
 )
-from nona_sklearn._data.training_data import Sample
+from nona_sklearn._data.sample import Sample
 from nona_sklearn._inference.evaluation import Evaluation
 from nona_sklearn._inference.neighbors import Exclusion, Neighbors
 from nona_sklearn._network.network import NeighborNetwork

@@ -308,7 +308,7 @@ def _number_data(found, number):
 def _class_data(model, X, found, number):
     """What is drawn of neighbours with classes as targets."""
     targets = model.estimator.targets_
-    classes, columns = targets.classes[number], targets.places[number]
+    classes, columns = targets.classes[number], targets.class_slices[number]
     probabilities = model.predict_proba(X)
     own = probabilities[number] if targets.several else probabilities
     labels = classes.tolist()

@@ -2,35 +2,120 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from numbers import Integral
 from typing import Any
 
 import numpy as np
 import torch
 from sklearn.preprocessing import StandardScaler
+from sklearn.utils import check_array
 from torch import Tensor, nn
 
 from .._utils.storable import storable
+from .._utils.validation import check_lengths, is_real
 from ..attention import NONAHead
-from .bounds import Bounds, refuse_fractions, refuse_outside
+from .names import labels_of, target_names_of
+from .row_values import row_numbers
+from .scaler import refuse_tiny_spread
 from .splits import Split, split_in_turns
-from .target_checks import (
-    LARGEST,
-    check_targets,
-    refuse_none,
-    refuse_tiny_spread,
-)
 
-#: Interdecile ranges from the middle, beyond which a target teaches a network nothing.
+OF_CLASSES = "y must hold numbers; NONAClassifier and SoftStepKNeighborsClassifier take classes"
+LARGEST = 1e150  # whose square float64 still holds
+#: Targets farther from the middle, in interdecile ranges, teach a network nothing.
 FAR = 1000
+NAMED_BOUNDS = {"positive": (0.0, math.inf), "count": (0.0, math.inf), "unit": (0.0, 1.0)}
+
+Bounds = tuple[float, float]
+
+
+def bounds_of(parameter: Any) -> Bounds | None:
+    """Return the least and the largest target that a parameter `bounds` allows; None: any."""
+    if parameter is None:
+        return None
+    pair = NAMED_BOUNDS.get(parameter) if isinstance(parameter, str) else parameter
+    if isinstance(pair, tuple | list) and len(pair) == 2:
+        low = -math.inf if pair[0] is None else pair[0]
+        high = math.inf if pair[1] is None else pair[1]
+        if all(is_real(end, -math.inf, math.inf) for end in (low, high)) and low < high:
+            return None if (low, high) == (-math.inf, math.inf) else (float(low), float(high))
+    raise ValueError(
+        f"bounds must be {', '.join(map(repr, NAMED_BOUNDS))}, None or a pair (low, high) of "
+        f"numbers or None, the first one less, got {parameter!r:.100}"
+    )
+
+
+# -- checks, whose messages name row and output ------------------------------------------------
+
+
+def refuse_none(y: Any) -> None:
+    """Raise if there are no targets."""
+    if y is None:
+        raise ValueError("This estimator requires y to be passed, but the target y is None")
+
+
+def check_targets(y: Any, rows: np.ndarray | None = None, largest: float = np.inf) -> np.ndarray:
+    """Validate finite numbers up to the `largest`, float64 (n,) or (n, n_outputs).
+
+    Messages number the rows by `rows`, (n,), or from 0.
+    """
+    given = row_numbers("y", y)
+    if given.ndim == 0:
+        raise ValueError(f"y must hold a number for each row, got {given.tolist()!r:.80}")
+    if given.dtype.kind in "mM":
+        raise ValueError(f"y must hold numbers, got {given.dtype}")
+    try:
+        values = check_array(
+            given,
+            ensure_2d=False,
+            dtype=np.float64,
+            order="C",  # torch has no negative strides
+            ensure_all_finite=False,
+            input_name="y",
+        )
+    except (ValueError, TypeError) as error:
+        if isinstance(error, ValueError) and "could not convert string" not in str(error):
+            raise
+        raise ValueError(f"{error}; {OF_CLASSES}") from error
+    check_lengths(len(values) if rows is None else len(rows), len(values))
+    columns = values.reshape(len(values), -1)
+    wrong = ~(np.isfinite(columns) & (np.abs(columns) <= largest))
+    if wrong.any():
+        value = columns[wrong][0]
+        fault = "NaN" if np.isnan(value) else "infinity"
+        if np.isfinite(value):
+            fault = "a value too large to be squared, whose units must make it smaller than "
+            fault += f"{largest:g}"
+        raise ValueError(f"Input y contains {fault}: {value:g} in {place_of(wrong, y, rows)}")
+    return values
+
+
+def place_of(wrong: np.ndarray, y: Any, rows: np.ndarray | None = None) -> str:
+    """Describe where the first wrong target is, by the names that `y` has for rows and outputs.
+
+    `wrong` is (n, n_outputs). Rows are numbered by `rows`, (n,), or from 0.
+    """
+    row, output = np.argwhere(wrong)[0].tolist()
+    labels = labels_of(y)
+    outputs = target_names_of(y)
+    index = row if rows is None else int(rows[row])
+    place = f"row {index}"
+    if labels is not None and not (isinstance(labels[row], Integral) and labels[row] == index):
+        place += f" (index {labels[row]!r})"
+    if outputs or wrong.shape[1] > 1:
+        place += f" of output {outputs[output] if outputs else output!r}"
+    return place
+
+
+# -- targets -----------------------------------------------------------------------------------
 
 
 @storable
 class RegressionTargets:
     """Numbers: averaged as they are, and standardised where a network is to learn them.
 
-    Another kind of target has these methods, and an estimator whose ``_make_targets`` returns
-    it.
+    A new kind of target has these methods, and an estimator whose ``_make_targets`` returns it.
 
     Parameters
     ----------
@@ -44,7 +129,7 @@ class RegressionTargets:
     scaler : StandardScaler
         Standardises the columns of the values seen by :meth:`fit`.
     learned_range : tuple of ndarray, optional
-        To which targets are clipped where a network learns them, if some are beyond all others by
+        Targets are clipped to it where a network learns them, if some are beyond the rest by
         orders of magnitude.
     loss : type of Module
         What training minimises, of predictions and encoded targets. Takes ``reduction='none'``,
@@ -59,7 +144,7 @@ class RegressionTargets:
     """
 
     loss: Callable[..., nn.Module] = nn.MSELoss
-    # Of files of earlier versions, and of subclasses.
+    # Files of earlier versions and subclasses may lack these.
     bounds: Bounds | None = None
     whole: bool = False
     learned_range: tuple[np.ndarray, np.ndarray] | None = None
@@ -94,15 +179,15 @@ class RegressionTargets:
     def fit_checked(
         self, y: np.ndarray, sample_weight: np.ndarray | None = None, given: Any = None
     ) -> RegressionTargets:
-        """Fit to targets that :meth:`check` returned; as they were given, they may tell more."""
+        """Fit to targets that :meth:`check` returned; `given` are those of the user."""
         scaler = StandardScaler().set_output(transform="default")  # arrays, whatever is configured
         values = self.to_values(y)
         columns = as_columns(values)
-        one = values.ndim == 1
-        refuse_tiny_spread(columns, lambda output: "y" if one else f"output {output} of y")
+        one_output = values.ndim == 1
+        refuse_tiny_spread(columns, lambda i: "y" if one_output else f"output {i} of y")
         self.learned_range = range_without_outliers(columns)
         columns = self.without_outliers(columns)
-        # Of a constant this leaves 0, where the variance of weighted rows may round below 0.
+        # A constant becomes 0 by this. Its variance in weighted rows might round below 0.
         first = columns[0]
         self.scaler = scaler.fit(columns - first, sample_weight=sample_weight)
         self.scaler.mean_ = self.scaler.mean_ + first
@@ -117,7 +202,7 @@ class RegressionTargets:
         y : array-like of shape (n,) or (n, n_outputs)
             Targets.
         rows : int ndarray of shape (n,), optional
-            How messages number their rows; None: from 0.
+            Numbers of the rows in messages. None: from 0.
 
         Returns
         -------
@@ -132,10 +217,21 @@ class RegressionTargets:
         """
         refuse_none(y)
         values = check_targets(y, rows, LARGEST)
+        columns = values.reshape(len(values), -1)
         if self.bounds is not None:
-            refuse_outside(self.bounds, values, y, rows)
-        if self.whole:
-            refuse_fractions(values, y, rows)
+            low, high = self.bounds
+            wrong = (columns < low) | (columns > high)
+            if wrong.any():
+                raise ValueError(
+                    f"y must be within bounds=({low:g}, {high:g}), got {columns[wrong][0]:g} in "
+                    f"{place_of(wrong, y, rows)}"
+                )
+        wrong = columns != np.floor(columns)
+        if self.whole and wrong.any():
+            raise ValueError(
+                f"y must hold whole numbers with bounds='count', got {columns[wrong][0]} in "
+                f"{place_of(wrong, y, rows)}"
+            )
         return values
 
     def values(self, y: Any) -> Tensor:
@@ -176,8 +272,8 @@ class RegressionTargets:
         Returns
         -------
         Tensor of the same shape
-            Each output with mean 0 and standard deviation 1, float32. Values that are beyond all
-            others by orders of magnitude are at the end of `learned_range`.
+            Each output with mean 0 and standard deviation 1, float32. Values that are beyond the
+            rest by orders of magnitude are at the end of `learned_range`.
         """
         scaled = self.scaler.transform(self.without_outliers(as_columns(values)))
         return torch.tensor(scaled, dtype=torch.float32).reshape(values.shape)
@@ -268,9 +364,9 @@ class RegressionTargets:
 
 
 def range_without_outliers(columns: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-    """Ends, (n_outputs,) each, between which all targets are but the farthest; None: all are.
+    """Return the ends, (n_outputs,), between which all targets but the farthest are; or None.
 
-    They are multiples of the interdecile range, not targets of rows.
+    The ends are multiples of the interdecile range, so that they are no targets of rows.
     """
     low, high = np.quantile(columns, [0.1, 0.9], axis=0)
     center, spread = (low + high) / 2, high - low
@@ -284,5 +380,6 @@ def range_without_outliers(columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]
 
 
 def as_columns(values: Tensor | np.ndarray) -> np.ndarray:
+    """Reshape values (n,) or (n, n_outputs) to (n, n_outputs), as an array."""
     columns = values.reshape(len(values), -1)
     return columns.cpu().numpy() if isinstance(columns, Tensor) else columns
