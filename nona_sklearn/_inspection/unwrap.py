@@ -21,7 +21,6 @@ from .._data.names import Names
 from .._estimators.attributions import Adjustments, adjustments_of
 from .._estimators.base import NeighborEstimator
 from .._estimators.classification import NeighborClassifier
-from .._estimators.dense import DenseHeadEstimator
 from .._estimators.queries import explanation, known
 from .._estimators.regression import NeighborRegressor
 from .._estimators.side_by_side import explanation_table
@@ -378,7 +377,7 @@ def unwrap(model: Any) -> Any:
     if isinstance(model, Unwrapped):
         return model
     inner, path = model, _Path()
-    while not isinstance(inner, NeighborEstimator | DenseHeadEstimator):
+    while not isinstance(inner, NeighborEstimator):
         inner = _step_into(inner, path, model)
     check_is_fitted(inner)
     steps, transformers = tuple(path.steps), tuple(path.transformers)
