@@ -31,7 +31,6 @@ from nona_sklearn import (
 )
 from nona_sklearn._estimators.classification import NeighborClassifier
 from nona_sklearn._estimators.regression import NeighborRegressor
-from nona_sklearn._inspection.transformed import TransformedTargets
 from nona_sklearn._inspection.unwrap import UnwrappedClassifier, UnwrappedRegressor
 
 pd = pytest.importorskip("pandas")
@@ -542,7 +541,7 @@ def test_unknown_outputs_stay_unknown():
     model = TransformedTargetRegressor(inner, func=np.log, inverse_func=np.exp).fit(y, y)
     values = np.array([[0.0, 1.0], [np.nan, 1.0]])
     inside = unwrap(model)
-    back = TransformedTargets(inside.estimator, inside.transformers).back(values)
+    back = inside.back(values)
     np.testing.assert_allclose(back[0], np.exp(values[0]))
     assert np.isnan(back[1]).all()
 
