@@ -13,12 +13,9 @@ from ._estimators.parameters import ASSoftmax
 from ._estimators.softstep import SoftStepKNeighborsClassifier, SoftStepKNeighborsRegressor
 from ._inference.distribution import Calibration
 from ._inspection.counterfactuals import counterfactuals
-from ._inspection.displays.coverage import CoverageDisplay
-from ._inspection.displays.effect import EffectDisplay
-from ._inspection.displays.embedding import EmbeddingDisplay
-from ._inspection.displays.interval import IntervalDisplay
+from ._inspection.displays.interval import CoverageDisplay, IntervalDisplay
+from ._inspection.displays.learned import EffectDisplay, EmbeddingDisplay, StepDisplay
 from ._inspection.displays.neighbors import NeighborsDisplay
-from ._inspection.displays.step import StepDisplay
 from ._inspection.explorer import explore
 from ._inspection.report import NeighborsReport
 from ._inspection.unwrap import unwrap
