@@ -272,7 +272,6 @@ def _values_of_distribution(heads: list[HeadRows], weights: Tensor) -> Tensor:
 class Networks(nn.Module):
     """Networks and their bank as a module: scaled features of queries to :class:`HeadRows`."""
 
-    embeddings: Tensor
     values: Tensor
     log_prior: Tensor | None
     adjustment_scale: Tensor | None
@@ -282,8 +281,9 @@ class Networks(nn.Module):
         super().__init__()
         network, neighbors = copy.deepcopy(network).cpu(), bank.neighbors
         self.embedding = network.embedding
-        self.heads = nn.ModuleList(GraphHead(head, len(bank)) for head in heads_of(network))
-        self.register_buffer("embeddings", bank.embeddings.cpu().double())
+        heads = heads_of(network)
+        embeddings = bank.embeddings.cpu().double().chunk(len(heads), dim=1)
+        self.heads = nn.ModuleList(map(GraphHead, heads, embeddings))
         self.register_buffer("values", neighbors.columns.cpu().double())
         prior, scale = neighbors.log_prior, neighbors.adjustment_scale
         self.register_buffer("log_prior", None if prior is None else prior.cpu().double())
@@ -302,9 +302,8 @@ class Networks(nn.Module):
         features = features.float()  # rounded as the bank's are
         query = self.embedding(features.double()).float().double()
         trend = None if self.offset is None or self.trend is None else self.trend(features)
-        n = len(self.heads)
-        parts: Any = zip(self.heads, query.chunk(n, 1), self.embeddings.chunk(n, 1), strict=True)
-        return [HeadRows(self, head, q, rows, trend, added) for head, q, rows in parts]
+        parts: Any = zip(self.heads, query.chunk(len(self.heads), dim=1), strict=True)
+        return [HeadRows(self, head, part, trend, added) for head, part in parts]
 
 
 def heads_of(network: NeighborNetwork) -> list[NONAHead]:
@@ -334,11 +333,11 @@ class HeadRows:
         networks: Networks,
         graph_head: GraphHead,
         query: Tensor,
-        neighbors: Tensor,
         trend: Tensor | None,
         added: Tensor | None,
     ):
         head = self.head = graph_head.head
+        neighbors = graph_head.neighbors
         self.values, self.log_prior = networks.values, networks.log_prior
         self.trend, self.added, self.offset = trend, added, networks.offset
         compared = head.metric_part(query), head.metric_part(neighbors)
@@ -374,7 +373,8 @@ class HeadRows:
 
         Summands are targets, adjustments of the rows, and residuals of the trend.
         """
-        values, adjustments, residuals = summands.tensor_split(3, dim=-1)
+        c = self.values.shape[1]
+        values, adjustments, residuals = (summands[..., i : i + c] for i in (0, c, 2 * c))
         queries = (slice(None), None)[: values.ndim - 1]  # aligned with the rows
         if self.is_adjusted:
             moves = self.query_adjustment[queries], self.attenuation[queries]
@@ -417,9 +417,12 @@ class HeadRows:
 class GraphHead(nn.Module):
     """The weights of all rows of a bank by a head, as formulas without branches on numbers."""
 
-    def __init__(self, head: NONAHead, n_rows: int):
+    neighbors: Tensor
+
+    def __init__(self, head: NONAHead, neighbors: Tensor):
         super().__init__()
-        step = head.step
+        self.register_buffer("neighbors", neighbors)
+        n_rows, step = len(neighbors), head.step
         # Where the farthest row matters, too, the step is of all rows.
         self.steps_on_all = step is not None and step.on == "similarity"
         most = head.max_neighbors if self.steps_on_all else head.most_weighed(n_rows)
