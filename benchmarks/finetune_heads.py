@@ -13,19 +13,28 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 from scipy.stats import friedmanchisquare, rankdata, t
+from sklearn.metrics import mean_squared_error
+from sklearn.model_selection import GridSearchCV, PredefinedSplit
+from sklearn.neighbors import KNeighborsRegressor
 from skorch.callbacks import LRScheduler
 from torch.optim.lr_scheduler import LambdaLR
 
-from nona_sklearn import FeatureExtractor, NONARegressor, compare_heads
+from nona_sklearn import FeatureExtractor, NONARegressor
 
 from . import finetune_data as data
+from .internals import DenseHeadRegressor
 from .ledger import complete
 from .scores import critical_difference
 
 TEXTS = ["tweets", "films", "products", "news"]
 TEXT_EPOCHS = 10
 SEEDS = range(5)
-HEADS = ["dense", "nona", "adjusted"]
+HEADS = {  # and what each changes of the parameters
+    "dense": (DenseHeadRegressor, {}),
+    "nona": (NONARegressor, {"adjust": False}),
+    "adjusted": (NONARegressor, {"adjust": True}),
+}
+KNN = {"n_neighbors": [1, 3, 5, 10, 20, 40, 80], "weights": ["uniform", "distance"]}
 COLUMNS = ["dense", "dense + k-NN", "nona", "nona + k-NN"]  # the paper's
 
 
@@ -34,9 +43,9 @@ def text_rate(epoch):
     return min(1, (epoch + 1) / 2) * (1 - epoch / TEXT_EPOCHS)
 
 
-def make_regressor(task, seed):
-    """Build the estimator whose parameters train every head."""
-    reg = NONARegressor(batch_size=32, n_iter_no_change=10, random_state=seed)
+def make_regressor(task, seed, kind=NONARegressor, **changes):
+    """Build an estimator: heads differ in nothing but kind and changes."""
+    reg = kind(batch_size=32, n_iter_no_change=10, random_state=seed, **changes)
     if task in TEXTS:
         return reg.set_params(
             feature_extractor=FeatureExtractor(data.TopOfMiniLM, learning_rate=3e-4),
@@ -61,11 +70,32 @@ def load(task):
 def measure(task, seed, head):
     """Mean squared errors of a head and of k-NN on its embeddings, on one split."""
     X, y, groups = load(task)
-    reg, cv = make_regressor(task, seed), [data.split(task, seed)]
+    train, test = data.split(task, seed)
+    X_train, X_test = select(X, train), select(X, test)
+    groups = None if groups is None else np.asarray(groups)[train]
     start = time.perf_counter()
-    scores = compare_heads(reg, X, y, heads=[head], cv=cv, groups=groups)
-    seconds = time.perf_counter() - start
-    return {"mse": -scores[head][0], "knn": -scores[f"{head} + k-NN"][0], "seconds": seconds}
+    kind, changes = HEADS[head]
+    reg = make_regressor(task, seed, kind, **changes).fit(X_train, y[train], groups=groups)
+    mse = mean_squared_error(y[test], reg.predict(X_test))
+    knn = tune_knn(reg, reg.transform(X_train), y[train])
+    of_knn = mean_squared_error(y[test], knn.predict(reg.transform(X_test)))
+    return {"mse": mse, "knn": of_knn, "seconds": time.perf_counter() - start}
+
+
+def select(X, rows):
+    """Select rows of an array or of a dict of arrays."""
+    return {name: part[rows] for name, part in X.items()} if isinstance(X, dict) else X[rows]
+
+
+def tune_knn(reg, embeddings, y):
+    """Fit k-NN to embeddings; its neighbours are chosen on the rows of early stopping."""
+    folds = np.full(len(y), -1)
+    for i, rows in enumerate(reg.validation_indices_):
+        folds[rows] = i
+    folds = PredefinedSplit(folds)
+    fewest = min(len(train) for train, _ in folds.split())
+    grid = KNN | {"n_neighbors": [k for k in KNN["n_neighbors"] if k <= fewest]}
+    return GridSearchCV(KNeighborsRegressor(), grid, cv=folds).fit(embeddings, y)
 
 
 def by_column(results):
@@ -160,7 +190,7 @@ def check(table):
 
 def add_arguments(parser):
     parser.add_argument("--tasks", nargs="+", default=list(data.TASKS))
-    parser.add_argument("--heads", nargs="+", default=HEADS)
+    parser.add_argument("--heads", nargs="+", default=list(HEADS))
 
 
 def run(args):

@@ -8,20 +8,23 @@ from contextlib import contextmanager
 from unittest.mock import patch
 
 import torch
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, TransformerMixin
 from sklearn.preprocessing import StandardScaler
 from skorch.callbacks import EarlyStopping
 from torch import nn
 from torch.optim import AdamW
 
-from nona_sklearn import MLPEmbedding, NONARegressor
+from nona_sklearn import MLPEmbedding, NONAClassifier, NONARegressor
 from nona_sklearn._data.sample import Embedded
 from nona_sklearn._estimators import fitting
 from nona_sklearn._estimators.architectures import NONAArchitecture
 from nona_sklearn._estimators.base import NeighborEstimator
-from nona_sklearn._estimators.dense import DenseHeadClassifier, DenseHeadRegressor
+from nona_sklearn._estimators.classification import NeighborClassifier
+from nona_sklearn._estimators.queries import embedded
+from nona_sklearn._estimators.regression import NeighborRegressor
 from nona_sklearn._inference.bank import NeighborBank
 from nona_sklearn._inference.neighbors import Neighbors
-from nona_sklearn._network.network import Concatenation
+from nona_sklearn._network.network import Concatenation, embed
 from nona_sklearn._training import trainer
 from nona_sklearn._training.pools import NEIGHBOR_POOLS, BatchPool, DatasetPool, MemoryPool
 
@@ -75,6 +78,101 @@ def perturbed_start(size=1e-6):
 def make_bank(embeddings, targets):
     """Build a bank of embeddings (n, d) and targets (n,), for queries without an estimator."""
     return NeighborBank(Neighbors(embeddings, targets))
+
+
+# -- a rival on the same embedding, trained by the same recipe ----------------------------------
+
+
+class DenseHead(nn.Module):
+    """A linear layer after a ReLU, called as a :class:`NONAHead` is.
+
+    With `sizes`, the numbers of classes of each output, it predicts probabilities.
+    """
+
+    n_adjusted = 0
+
+    def __init__(self, embedding_dim, n_outputs, sizes=None):
+        super().__init__()
+        self.n_outputs, self.sizes = n_outputs, sizes
+        self.linear = nn.Linear(embedding_dim, n_outputs or 1)
+
+    def split_by_head(self, query, neighbors):
+        return [(self, query, neighbors)]
+
+    def metric_part(self, embeddings):
+        return embeddings
+
+    def forward(self, query, *neighbors, **options):
+        prediction = self.linear(query.relu())
+        if self.sizes is None:
+            return prediction[:, 0] if self.n_outputs is None else prediction
+        if not self.training:  # probabilities sum to 1 in float64
+            prediction = prediction.double()
+        blocks = prediction.split(self.sizes, dim=1)
+        return torch.cat([block.softmax(dim=1) for block in blocks], dim=1)
+
+
+class DenseHeadEstimator(TransformerMixin, BaseEstimator):
+    """A NONA estimator whose embedding is under a dense head: all else is the same."""
+
+    class architecture(NONAArchitecture):
+        adjusts = False
+        neighbor_pool = "batch"  # the cheapest: the head does not use it
+
+        def make_head(self, targets, n_adjusted, embedding_dim, n_neighbors):
+            sizes = getattr(targets, "sizes", None)
+            n_outputs = targets.n_outputs if sizes is None else sum(sizes)
+            return DenseHead(embedding_dim, n_outputs, sizes)
+
+    embed = NeighborEstimator.embed
+    transform = NeighborEstimator.transform
+    n_estimators_ = NeighborEstimator.n_estimators_
+    best_loss_ = NeighborEstimator.best_loss_
+
+    def _architecture(self):
+        return self.architecture(self)
+
+    def fit(self, X, y, groups=None):
+        with patch.object(trainer, "_refine", lambda *args: 1.0):  # it has nothing to refine
+            sample = fitting.fit_networks(self, X, y, groups).data.sample
+        self.bank_ = make_bank(embed(self.network_, sample.X), sample.y)
+        return self
+
+    def _encoded_predictions(self, X):
+        """Mean of the networks' predictions, in units of the targets."""
+        z = embedded(self, X).embeddings
+        parts = self.network_.head.split_by_head(z, self.bank_.embeddings)
+        return self.targets_.restore(torch.stack([head(part) for head, part, _ in parts]).mean(0))
+
+
+class DenseHeadRegressor(RegressorMixin, DenseHeadEstimator):
+    """A dense head for numbers."""
+
+    __init__ = NONARegressor.__init__
+    _parameter_constraints = NONARegressor._parameter_constraints
+    _make_targets = NeighborRegressor._make_targets
+
+    def predict(self, X):
+        return self.targets_.decode(self._encoded_predictions(X))
+
+
+class DenseHeadClassifier(ClassifierMixin, DenseHeadEstimator):
+    """A dense head for the classes of one output."""
+
+    __init__ = NONAClassifier.__init__
+    _parameter_constraints = NONAClassifier._parameter_constraints
+    _make_targets = NeighborClassifier._make_targets
+    class_weight_ = NeighborClassifier.class_weight_
+
+    @property
+    def classes_(self):
+        return self.targets_.classes[0]
+
+    def predict(self, X):
+        return self.targets_.decode(self._encoded_predictions(X))
+
+    def predict_proba(self, X):
+        return self._encoded_predictions(X).numpy()
 
 
 # -- variants of the default regressor that no parameter reaches ------------------------------

@@ -12,20 +12,12 @@ from ._estimators.nona import NONAClassifier, NONARegressor
 from ._estimators.parameters import ASSoftmax
 from ._estimators.softstep import SoftStepKNeighborsClassifier, SoftStepKNeighborsRegressor
 from ._inference.distribution import Calibration
-from ._inspection.compare_heads import compare_heads
 from ._inspection.counterfactuals import counterfactuals
-from ._inspection.displays.coverage import CoverageDisplay
-from ._inspection.displays.effect import EffectDisplay
-from ._inspection.displays.embedding import EmbeddingDisplay
-from ._inspection.displays.history import HistoryDisplay
-from ._inspection.displays.interval import IntervalDisplay
+from ._inspection.displays.interval import CoverageDisplay, IntervalDisplay
+from ._inspection.displays.learned import EffectDisplay, EmbeddingDisplay, StepDisplay
 from ._inspection.displays.neighbors import NeighborsDisplay
-from ._inspection.displays.step import StepDisplay
-from ._inspection.displays.surface import SurfaceDisplay
-from ._inspection.displays.weighting import WeightingDisplay
 from ._inspection.explorer import explore
 from ._inspection.report import NeighborsReport
-from ._inspection.search import param_distributions, param_grid
 from ._inspection.unwrap import unwrap
 from ._network.extractor import FeatureExtractor
 from ._persistence.file import load, save
@@ -44,7 +36,6 @@ __all__ = [
     "EffectDisplay",
     "EmbeddingDisplay",
     "FeatureExtractor",
-    "HistoryDisplay",
     "IntervalDisplay",
     "MLPEmbedding",
     "ClassHead",
@@ -61,10 +52,7 @@ __all__ = [
     "SoftStepKNeighborsClassifier",
     "SoftStepKNeighborsRegressor",
     "StepDisplay",
-    "SurfaceDisplay",
     "TableEncoder",
-    "WeightingDisplay",
-    "compare_heads",
     "counterfactuals",
     "explore",
     "export_onnx",
@@ -72,8 +60,6 @@ __all__ = [
     "neighbor_attention",
     "neighbor_weights",
     "onnx_inputs",
-    "param_distributions",
-    "param_grid",
     "save",
     "save_shards",
     "unwrap",

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from scipy import sparse
 from scipy.stats import entropy
 from sklearn.base import BaseEstimator
@@ -15,6 +16,7 @@ from sklearn.preprocessing import MinMaxScaler
 
 from benchmarks import __main__ as command
 from benchmarks import scores
+from benchmarks.internals import DenseHead
 
 #: Warnings of pytabkit and its libraries, where it is installed.
 pytestmark = [
@@ -302,3 +304,12 @@ def test_the_ratios_of_a_chart_on_paper():
     assert charts.overall(ratios).tolist() == pytest.approx([1, 2])  # geometric means
     texts = [charts.percent(ratio) for ratio in (1.25, 0.8, 1.001)]
     assert texts == ["+25", "\N{MINUS SIGN}20", "0"]
+
+
+def test_a_dense_head_on_paper():
+    """A linear layer after a ReLU: 2 max(0, -3) + 5 max(0, 1) + 0.5 = 5.5."""
+    head = DenseHead(2, None)
+    with torch.no_grad():
+        head.linear.weight.copy_(torch.tensor([[2.0, 5.0]]))
+        head.linear.bias.fill_(0.5)
+    assert head(torch.tensor([[-3.0, 1.0]])).tolist() == [5.5]

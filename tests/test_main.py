@@ -7,7 +7,6 @@ import subprocess
 import sys
 import zipfile
 from functools import partial
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -17,7 +16,6 @@ from sklearn import tree as trees
 from sklearn.pipeline import Pipeline
 
 from nona_sklearn import __main__ as demo
-from nona_sklearn._inspection.formatting import Unit
 from nona_sklearn.datasets import load_ames
 
 
@@ -38,13 +36,13 @@ def test_on_the_users_own_file(table, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(demo, "N_SPLITS", 2)
     table.to_csv(tmp_path / "houses.csv", index=False)
     page = tmp_path / "demo.html"
-    arguments = ["--csv", str(tmp_path / "houses.csv"), "--target", "price"]
+    arguments = [str(tmp_path / "houses.csv"), "price"]
     assert demo.main([*arguments, "--output", str(page)]) == 0
     out = capsys.readouterr().out
     assert "80 rows, 2 features, target 'price'" in out
     for name in demo.contestants():
         assert name in out
-    for word in ("weight", "price, adjusted", "size", "town", "the query"):
+    for word in ("weight", "adjusted_target", "size", "town", "query"):
         assert word in out
     assert "Prediction of price for" in page.read_text()
 
@@ -65,20 +63,19 @@ def test_a_file_with_all_that_people_have(table, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(demo, "NONARegressor", short)
     monkeypatch.setattr(demo, "N_SPLITS", 2)
     raw.to_csv(tmp_path / "raw.csv", index=False)
-    arguments = ["--csv", str(tmp_path / "raw.csv"), "--target", "price"]
+    arguments = [str(tmp_path / "raw.csv"), "price"]
     assert demo.main([*arguments, "--output", str(tmp_path / "demo.html")]) == 0
-    assert "80 rows, 5 features" in capsys.readouterr().out  # neither country nor remarks
-    X, _ = demo.load_csv(tmp_path / "raw.csv", "price")
+    assert "80 rows, 7 features" in capsys.readouterr().out
+    X, _ = demo.load_csv(str(tmp_path / "raw.csv"), "price")
     assert [X[name].dtype.kind for name in ("size", "garden")] == ["f", "b"]
 
 
 @pytest.mark.parametrize("between", [";", "\t", "|"])
-@pytest.mark.parametrize("decimal", [".", ","])
-def test_columns_apart_by_other_marks(table, tmp_path, decimal, between):
+def test_columns_apart_by_other_marks(table, tmp_path, between):
     table.to_csv(tmp_path / "t.csv", index=False)
-    expected = demo.load_csv(tmp_path / "t.csv", "price")
-    table.to_csv(tmp_path / "t.csv", index=False, sep=between, decimal=decimal)
-    X, y = demo.load_csv(tmp_path / "t.csv", "price")
+    expected = demo.load_csv(str(tmp_path / "t.csv"), "price")
+    table.to_csv(tmp_path / "t.csv", index=False, sep=between)
+    X, y = demo.load_csv(str(tmp_path / "t.csv"), "price")
     pd.testing.assert_frame_equal(X, expected[0])
     pd.testing.assert_series_equal(y, expected[1])
 
@@ -88,39 +85,33 @@ def test_columns_apart_by_other_marks(table, tmp_path, decimal, between):
     [
         (lambda t: t, "cost", r"no column 'cost' in .*; it has \['size', 'town', 'price'\]"),
         (lambda t: t.assign(size=t["size"].where(t.index < 9)), "size", "has 8 rows with a value"),
-        (lambda t: t[:20], "price", "has 20 rows; at least 30 are needed"),
-        (lambda t: t[:0], "price", "has 0 rows; at least 30 are needed"),
-        (lambda t: t[["price"]].assign(one=1), "price", "has no column beside 'price'"),
-        (lambda t: t.assign(size=1e300 * t["size"]), "price", r"'size' has numbers beyond 1e\+30"),
-        (lambda t: t.set_axis(["price", "town", "price"], axis=1), "price", "of one name"),
+        (lambda t: t[:20], "price", "has 20 rows with a value in 'price'; at least 30 are needed"),
+        (lambda t: t[:0], "price", "has 0 rows with a value in 'price'; at least 30 are needed"),
     ],
 )
 def test_the_error_names_what_is_wrong_with_a_file(
     table, tmp_path, capsys, change, target, message
 ):
     change(table).to_csv(tmp_path / "t.csv", index=False)
-    assert demo.main(["--csv", str(tmp_path / "t.csv"), "--target", target]) == 2
-    with pytest.raises(demo.DemoError, match=message):
-        demo.load_csv(tmp_path / "t.csv", target)
-    assert capsys.readouterr().err.startswith("error: ")
+    assert demo.main([str(tmp_path / "t.csv"), target]) == 2
+    assert re.match(f"error: .*{message}", capsys.readouterr().err)
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (None, "there is no file"),
+        (None, "No such file or directory"),
         (b"", "cannot be read as CSV"),
-        (b"a,price\n" + 40 * b"1,2,3\n", "rows with more fields than its header"),
         (b'a,b\n1,2\n"3', "cannot be read as CSV"),
-        (b"a,b\n\x81\x8d,1\n", "as CSV in utf-8, utf-16, cp1252: save it as UTF-8, or name its"),
+        (b"a,b\n\x81\x8d,1\n", "as CSV: UnicodeDecodeError: 'utf-8' codec can't decode"),
     ],
 )
 def test_the_error_names_what_is_wrong_with_an_unreadable_file(tmp_path, content, message):
     path = tmp_path / "t.csv"
     if content is not None:
         path.write_bytes(content)
-    with pytest.raises(demo.DemoError, match=message):
-        demo.load_csv(path, "price")
+    with pytest.raises(ValueError, match=message):
+        demo.load_csv(str(path), "price")
 
 
 @pytest.mark.parametrize(
@@ -128,28 +119,12 @@ def test_the_error_names_what_is_wrong_with_an_unreadable_file(tmp_path, content
     [
         (lambda t: t, ["--task", "numbers"], "column 'town' is not numeric"),
         (
-            lambda t: t.assign(town=[f"{i % 30} rooms" for i in range(80)]),
-            [],
-            "has 30 values in 80 rows, such as '0 rooms': convert it to numbers, or --task ",
+            lambda t: t.assign(town=t["price"]),
+            ["--task", "classes"],
+            "fractions: no classes",
         ),
-        (
-            lambda t: t.assign(town=[f"{i}.5 $" if i else "6 oops" for i in range(80)]),
-            [],
-            "holds '6 oops' among numbers or dates: correct it, or --task classes",
-        ),
-        (
-            lambda t: t.assign(town=pd.date_range("2020", periods=80).strftime("%d.%m.%Y")),
-            [],
-            "column 'town' holds dates: convert it to numbers, or --task classes",
-        ),
-        (
-            lambda t: t.assign(town=pd.date_range("2020", periods=80)),
-            [],
-            "column 'town' holds dates: convert it to numbers, or --task classes",
-        ),
-        (lambda t: t.assign(town=t["price"]), ["--task", "classes"], "not whole: no classes"),
-        (lambda t: t.assign(town="A"), [], "1 values in 80 rows: no two classes of at least 3"),
-        (lambda t: t.assign(town=[f"{i} A" for i in range(80)]), [], "80 values in 80 rows"),
+        (lambda t: t.assign(town="A"), [], "column 'town' has no two classes of 3 rows each"),
+        (lambda t: t.assign(town=[f"{i} $" for i in range(80)]), [], "write them without units"),
         (lambda t: t.assign(town=t["town"].where(t.index < 9)), [], "rows with a value in 'town'"),
     ],
 )
@@ -157,8 +132,7 @@ def test_the_error_names_why_a_target_is_no_classes_or_no_numbers(
     table, tmp_path, capsys, change, options, message
 ):
     change(table).to_csv(tmp_path / "t.csv", index=False)
-    arguments = ["--csv", str(tmp_path / "t.csv"), "--target", "town", *options]
-    assert demo.main(arguments) == 2
+    assert demo.main([str(tmp_path / "t.csv"), "town", *options]) == 2
     assert message in capsys.readouterr().err
 
 
@@ -181,13 +155,6 @@ def test_strings_booleans_and_two_whole_numbers_are_classes(values, task, expect
     assert demo.are_classes(pd.Series(values), task) == expected
 
 
-def test_the_description_of_few_whole_numbers_names_the_option_for_classes():
-    assert "--task classes" in demo.describe(pd.Series([1, 2, 5, 5]), False)
-    assert demo.describe(pd.Series([1, 2.5]), False) == "numbers"
-    assert demo.describe(pd.Series(range(100)), False) == "numbers"
-    assert demo.describe(pd.Series([1, 2, 5, 5]), True) == "3 classes"
-
-
 @pytest.mark.slow
 def test_classes(table, tmp_path, capsys, monkeypatch):
     """Strings, with one that is too rare for every fold."""
@@ -201,10 +168,10 @@ def test_classes(table, tmp_path, capsys, monkeypatch):
     table.loc[7, "kind"] = "unknown"
     table.drop(columns="price").to_csv(tmp_path / "t.csv", index=False)
     page = tmp_path / "demo.html"
-    arguments = ["--csv", str(tmp_path / "t.csv"), "--target", "kind", "--output", str(page)]
+    arguments = [str(tmp_path / "t.csv"), "kind", "--output", str(page)]
     assert demo.main(arguments) == 0
     out = capsys.readouterr().out
-    assert "left out: 1 of 80 rows, of classes with fewer than 2" in out
+    assert "left out: 1 rows, of classes with fewer than 2" in out
     assert "79 rows, 2 features, target 'kind': 2 classes" in out
     for name in ("log loss", "accuracy", "weight", *demo.contestants(True)):
         assert name in out
@@ -229,7 +196,7 @@ def test_the_error_names_what_is_wrong_with_a_damaged_archive(tmp_path, capsys, 
     whole = archive(ending, table)
     path = tmp_path / f"t.csv.{ending}"
     path.write_bytes(whole)
-    assert len(demo.load_csv(path, "price")[1]) == 400
+    assert len(demo.load_csv(str(path), "price")[1]) == 400
     middle = len(whole) // 2
     damaged = {
         "cut": whole[:middle],
@@ -237,23 +204,20 @@ def test_the_error_names_what_is_wrong_with_a_damaged_archive(tmp_path, capsys, 
         "none at all": b"neither",
     }[damage]
     path.write_bytes(damaged)
-    assert demo.main(["--csv", str(path), "--target", "price"]) == 2
+    assert demo.main([str(path), "price"]) == 2
     assert "cannot be read as CSV: " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("missing/demo.html", "cannot be written: there is no folder '"),
-        ("folder.html", "cannot be written: it is a folder"),
+        ("missing/demo.html", "--output must be in a folder that exists"),
         ("kept.html", "exists: choose another name, or --force"),
         ("demo.doc", "--output must end in .html"),
-        ("x" * 300 + ".html", "cannot be written: "),
     ],
 )
 def test_the_error_names_where_it_cannot_write(name, message, tmp_path, capsys):
     (tmp_path / "kept.html").write_text("kept")
-    (tmp_path / "folder.html").mkdir()
     assert demo.main(["--output", str(tmp_path / name)]) == 2
     assert message in capsys.readouterr().err
     assert (tmp_path / "kept.html").read_text() == "kept"
@@ -273,34 +237,6 @@ def test_an_interrupted_demo_leaves_the_file_as_it_was(existing, tmp_path, monke
     assert [each.read_text() for each in tmp_path.iterdir()] == [existing] * bool(existing)
 
 
-def test_its_own_page_is_replaced(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    demo.PAGE.write_text("earlier")
-    demo.check_output(demo.PAGE)
-
-
-@pytest.mark.parametrize(
-    ("values", "expected"),
-    [
-        ([f"{i}.0 $" for i in range(80)], range(80)),
-        ([f"${1000 * i:,}" for i in range(80)], [1000 * i for i in range(80)]),
-        ([f"{i},5 %" for i in range(80)], np.arange(80) + 0.5),
-        ([f"1,{i:03}" if i else "999" for i in range(80)], [999, *range(1001, 1080)]),
-        (["n/a" if i < 40 else f"{i % 7} €" for i in range(80)], [i % 7 for i in range(40, 80)]),
-    ],
-)
-def test_a_target_of_numbers_as_strings_is_read_as_a_feature_is(
-    table, tmp_path, capsys, values, expected
-):
-    table.assign(price=values).to_csv(tmp_path / "t.csv", index=False)
-    _, y = demo.load_csv(tmp_path / "t.csv", "price")
-    np.testing.assert_array_equal(y, [*expected])
-    assert not demo.are_classes(y, "auto")
-    assert "column 'price' was read as numbers" in capsys.readouterr().out
-    _, y = demo.load_csv(tmp_path / "t.csv", "price", "classes")
-    assert y[79] == values[79]
-
-
 def test_classes_of_few_rows_each(tmp_path, capsys, monkeypatch):
     """More classes than a fifth of the rows, if the user asks for them."""
     monkeypatch.setattr(demo, "compare", lambda X, y, classes: "")
@@ -313,43 +249,6 @@ def test_classes_of_few_rows_each(tmp_path, capsys, monkeypatch):
     assert demo.main(arguments) == 0
     assert "69 rows, 1 features, target 'kind': 23 classes" in capsys.readouterr().out
     assert "Prediction of kind for" in page.read_text()
-
-
-@pytest.mark.parametrize(
-    ("encoding", "note"), [("utf-8-sig", ""), ("utf-16", ""), ("cp1252", "was read as cp1252")]
-)
-def test_other_encodings_are_read(table, tmp_path, capsys, encoding, note):
-    raw = table.rename(columns={"size": "Größe"}).assign(town="Köln – West")
-    raw.to_csv(tmp_path / "t.csv", index=False, encoding=encoding)
-    names, read = demo.read_table(tmp_path / "t.csv")
-    assert [*names] == [*read] == [*raw]
-    assert (read["town"] == "Köln – West").all()
-    assert note in capsys.readouterr().out
-    raw.assign(town="Łódź").to_csv(tmp_path / "t.csv", index=False, encoding="cp1250")
-    _, read = demo.read_table(tmp_path / "t.csv", "cp1250")
-    assert read["town"][0] == "Łódź"
-
-
-@pytest.mark.parametrize(
-    ("target", "message"),
-    [
-        ("Town", "no column 'Town' in 't.csv': did you mean 'town'?"),
-        ("pryce", "no column 'pryce' in 't.csv': did you mean 'price'?"),
-    ],
-)
-def test_the_error_names_a_similar_column(table, tmp_path, capsys, monkeypatch, target, message):
-    monkeypatch.chdir(tmp_path)
-    table.to_csv("t.csv", index=False)
-    assert demo.main(["t.csv", target]) == 2
-    assert message in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    "argv", [["t.csv", "y"], ["--csv", "t.csv", "--target", "y"], ["t.csv", "--target", "y"]]
-)
-def test_file_and_column_by_their_places_or_names(argv):
-    args = demo.parse_arguments(argv)
-    assert (str(args.csv), args.target) == ("t.csv", "y")
 
 
 @pytest.mark.parametrize(("classes", "best"), [(False, "Highest R²: sure"), (True, "Lowest log")])
@@ -365,9 +264,9 @@ def test_the_comparison_ends_with_the_best(classes, best, monkeypatch, capsys):
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()[1:]] == [*models]
 
 
-def test_csv_and_target_go_together(capsys):
+def test_file_and_column_go_together(capsys):
     with pytest.raises(SystemExit):
-        demo.main(["--csv", "t.csv"])
+        demo.main(["t.csv"])
     assert "FILE and COLUMN go together" in capsys.readouterr().err
 
 
@@ -377,7 +276,7 @@ def test_runs_as_a_module():
         [sys.executable, "-m", "nona_sklearn", "--help"], capture_output=True, text=True
     )
     assert done.returncode == 0
-    assert "--csv FILE" in done.stdout
+    assert "--output HTML" in done.stdout
 
 
 def test_the_error_names_missing_libraries(monkeypatch, capsys):
@@ -395,20 +294,16 @@ def test_without_a_file_it_has_houses(tmp_path, capsys, monkeypatch):
     assert demo.main(["--output", str(tmp_path / "demo.html")]) == 0
     out = capsys.readouterr().out
     assert "2413 rows, 25 features, target 'price'" in out
-    head, *lines = out[out.index("of the weight):\n") :].splitlines()[2:]
-    rows = re.findall(r"house \d+", head)
+    rows = re.findall(r"house \d+", out[out.index("largest weights:\n") :].splitlines()[2])
     assert len(rows) == demo.N_SHOWN
-    values = {line.split()[0]: line.split()[1:] for line in lines if line}
     X, y = load_ames(return_X_y=True)
-    assert values["price"] == [f"{price:,.0f}" for price in y[rows]]
+    lines = {line.split()[0]: line.split()[1:] for line in out.splitlines() if line}
+    assert lines["target"][: len(rows)] == [f"{price:,.2f}" for price in y[rows]]
     query = re.search(r"Row (house \d+): price predicted as", out)[1]
-    truth = f"{y[query]:,.0f}"
-    assert f", true {truth}." in out
-    assert f"True value: <bdi>{truth}</bdi>" in (tmp_path / "demo.html").read_text()
-    shown = [name for name in X.select_dtypes("int") if name in values]
-    assert shown
-    for name in shown:
-        assert values[name] == [str(value) for value in X.loc[[*rows, query], name]]
+    assert f", true {y[query]:,.2f}." in out
+    assert f"True value: <bdi>{y[query]:,.0f}</bdi>" in (tmp_path / "demo.html").read_text()
+    for name in X.select_dtypes("int"):
+        assert lines[name] == [str(value) for value in X.loc[[query, *rows], name]]
 
 
 @pytest.mark.slow
@@ -421,10 +316,10 @@ def test_rows_without_a_target_are_left_out_and_each_warning_is_printed_once(
     table = table.assign(customer=[f"customer {i}" for i in range(80)])
     table.loc[5, "price"] = np.nan
     table.to_csv(tmp_path / "t.csv", index=False)
-    arguments = ["--csv", str(tmp_path / "t.csv"), "--target", "price"]
+    arguments = [str(tmp_path / "t.csv"), "price"]
     assert demo.main([*arguments, "--output", str(tmp_path / "demo.html")]) == 0
     out = capsys.readouterr().out
-    assert "left out: 1 of 80 rows, without a value in 'price'" in out
+    assert "left out: 1 rows, without a value in 'price'" in out
     assert "79 rows, 3 features" in out
     assert out.count("'customer'") == 1
     assert "Warning: " in out
@@ -442,31 +337,3 @@ def test_contestants_are_what_their_names_say(classes):
             assert last.random_state == 0
     assert demo.contestants()["k-NN (k=5)"][-1].n_neighbors == 5
     assert demo.contestants()["NONARegressor"].n_neighbors == 10
-
-
-def test_the_table_beside_the_query_on_paper():
-    """Two rows, the larger weight first, with the eight most important of ten features."""
-    table = np.arange(30).reshape(3, 10)
-    X = pd.DataFrame(table, index=["a", "b", "q"]).rename(columns="x{}".format)
-    rows = pd.DataFrame(
-        {
-            "neighbor": ["b", "a", "others"],
-            "weight": [0.6, 0.3, 0.1],
-            "target": [1.0, 2.0, 3.0],
-            "adjusted_target": [4.0, 5.0, 6.0],
-        }
-    )
-    model = SimpleNamespace(
-        feature_importances_=np.arange(10), explain=lambda X, n_neighbors: rows
-    )
-    shown, carried = demo.beside_the_query(model, X[2:], X[:2], Unit(1), "price")
-    assert carried == pytest.approx(0.9)
-    assert list(shown) == ["b", "a", "the query"]
-    features = [f"x{i}" for i in range(9, 1, -1)]
-    assert list(shown.index) == ["weight", "price", "price, adjusted", *features]
-    assert shown.iloc[:4].to_numpy().tolist() == [
-        ["60%", "30%", ""],
-        ["1.0", "2.0", ""],
-        ["4.0", "5.0", ""],
-        ["19", "9", "29"],
-    ]

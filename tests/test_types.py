@@ -17,7 +17,7 @@ RIGHT = """
 import numpy as np
 
 from nona_sklearn import (
-    HistoryDisplay,
+    EmbeddingDisplay,
     NeighborsReport,
     NONAClassifier,
     NONARegressor,
@@ -45,7 +45,7 @@ classifier = NONAClassifier(loss="log_loss").fit(X, y > 3)
 print(classifier.predict_proba(X)[:, 0].max(), classifier.classes_)
 save(reg, "reg", overwrite=True)
 print(load("reg").predict(X), unwrap(reg).predict(X))
-HistoryDisplay.from_estimator(reg).plot().figure_.savefig("history.png")
+EmbeddingDisplay.from_estimator(reg).plot().figure_.savefig("embedding.png")
 NeighborsReport(reg, X[:1], X, n_neighbors=4).save("report.html")
 knn: SoftStepKNeighborsRegressor = SoftStepKNeighborsRegressor(5, weighting="uniform").fit(X, y)
 print(knn.get_params(), reg.set_params(max_iter=3))
@@ -63,7 +63,7 @@ WRONG = {
     "reg.add_neighbors(X)": 'Missing positional argument "y"',
     "save(reg)": 'Missing positional argument "path"',
     "NeighborsReport(reg, X, n_neighbours=5)": 'Unexpected keyword argument "n_neighbours"',
-    "HistoryDisplay.from_estimator(reg, line_kwarg={})": 'argument "line_kwarg"',
+    "EmbeddingDisplay.from_estimator(reg, scatter_kwarg={})": 'argument "scatter_kwarg"',
 }
 START = "\n".join(
     RIGHT.split("\n")[: RIGHT.split("\n").index("mean: np.ndarray = reg.predict(X)")]

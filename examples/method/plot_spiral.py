@@ -13,7 +13,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.neighbors import KNeighborsRegressor
 from sklearn.neural_network import MLPRegressor
 
-from nona_sklearn import NONARegressor, SurfaceDisplay
+from nona_sklearn import NONARegressor
 from nona_sklearn.datasets import make_plane_regression
 
 X, y = make_plane_regression("spiral", 900, random_state=0)
@@ -31,22 +31,18 @@ models = {
     ),
     "NONARegressor": NONARegressor(random_state=0),
 }
-levels = np.linspace(-1.5, 1.5, 25)
+side = np.linspace(-1, 1, 100)
+plane = np.stack(np.meshgrid(side, side), axis=-1).reshape(-1, 2)
+scale = {"vmin": -1.5, "vmax": 1.5}
 figure, axes = plt.subplots(1, 3, figsize=(11, 3.6), layout="constrained", sharey=True)
 for ax, (name, model) in zip(axes, models.items(), strict=True):
     model.fit(X_train, y_train)
-    SurfaceDisplay.from_estimator(
-        model,
-        X_train,
-        y_train,
-        ax=ax,
-        surface_kwargs={"levels": levels, "extend": "both"},
-        scatter_kwargs={"s": 8},
-    )
-    ax.set_title(f"{name}: R² {model.score(X_test, y_test):.2f}")
+    ax.pcolormesh(side, side, model.predict(plane).reshape(100, 100), **scale)
+    dots = ax.scatter(*X_train.T, s=8, c=y_train, edgecolors="white", linewidths=0.4, **scale)
+    ax.set(title=f"{name}: R² {model.score(X_test, y_test):.2f}", xlabel="feature 0")
     ax.set_aspect("equal")
-    if ax is not axes[-1]:
-        ax.collections[0].colorbar.remove()  # one is enough
+axes[0].set_ylabel("feature 1")
+figure.colorbar(dots, ax=axes, label="prediction; target of a dot")
 # sphinx_gallery_start_ignore
 figure.set_label(
     "Predictions on the plane of three models, trained on 600 points of a spiral. k-NN draws the "

@@ -8,14 +8,22 @@ of them weigh the same 30 neighbours.
 """
 
 import matplotlib.pyplot as plt
-import numpy as np
+import torch
 
-from nona_sklearn import WeightingDisplay
+from nona_sklearn import NONAHead
 
+distances = torch.linspace(0, 3, 30)
+query, neighbors = torch.zeros(1, 30), distances.diag()  # each in a direction of its own
 names = ["softmax", "gaussian", "sparse_softmax", "sparsemax", "uniform"]
 figure, ax = plt.subplots(figsize=(7.5, 4.2), layout="constrained")
-display = WeightingDisplay.from_weightings(names, np.linspace(0, 3, 30), ax=ax)
-ax.set(title="Weights of 30 neighbours at growing distances", xlabel="distance of a neighbour")
+for name in names:
+    head = NONAHead("l2", weighting=name, n_neighbors=30)
+    weights = head.neighbor_weights(query, neighbors).detach()[0]
+    positive = weights > 0
+    ax.plot(distances[positive], weights[positive], marker="o", markevery=[-1], label=name)
+ax.set(xlabel="distance of a neighbour", ylabel="weight", yscale="log")
+ax.set_title("Weights of 30 neighbours at growing distances")
+ax.legend()
 # sphinx_gallery_start_ignore
 figure.set_label(
     "Weight against distance for five weightings. Softmax, Gaussian and sparse softmax fall "

@@ -63,7 +63,7 @@ def warn_if_in_vain(estimator: Any) -> None:
             f"than the {mean}."
         )
         _, bank = trained(estimator)
-        offset = None if bank is None else bank.neighbors.offset
+        offset = bank.neighbors.offset
         if not estimator._architecture().falls_back:
             instead = ""
         elif offset is not None:
@@ -98,7 +98,7 @@ def warn_of_relations(estimator: Any, X: Any, data: TrainingData, splits: list[S
     Fit has split the rows at random then, so that early stopping and calibration take new rows to
     have such relations, too.
     """
-    if not hasattr(estimator, "bank_") or len(data) > MOST_ROWS:  # a dense head has no bank
+    if len(data) > MOST_ROWS:
         return
     columns: list[Column] = []
     if not isinstance(data.sample.X, Rows):
@@ -136,7 +136,6 @@ def _of_errors(
 ) -> Iterator[str]:
     """Messages about relations without which the errors of validation rows are larger."""
     network, bank = trained(estimator)
-    assert bank is not None
     for relation, rows, remedy, column in _candidates(columns, data):
         unrelated = None
         if column is not None and estimator.features_.features_[column].by_targets:

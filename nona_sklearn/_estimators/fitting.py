@@ -233,13 +233,10 @@ def in_units_of_targets(head: Any, targets: Any) -> None:
         head.mean_residual = tuple((center + targets.unit * encoded).tolist())
 
 
-def trained(fitted: Any) -> tuple[NeighborNetwork, NeighborBank | None]:
-    """The networks that were trained, and the bank in their space, wherever rows are found.
-
-    A dense head has no bank.
-    """
-    bank = getattr(fitted, "bank_", None)
-    if bank is not None and isinstance(bank.trend, NetworkTrend):
+def trained(fitted: Any) -> tuple[NeighborNetwork, NeighborBank]:
+    """The networks that were trained, and the bank in their space, wherever rows are found."""
+    bank = fitted.bank_
+    if isinstance(bank.trend, NetworkTrend):
         return bank.trend.network, bank.trend.bank
     return fitted.network_, bank
 
@@ -325,7 +322,7 @@ def embed_queries(fitted: Any, given: Any, encoded: Tensor | Rows) -> Embedded:
             "Input X contains a value too large for float32, or training diverged: distances "
             f"between embeddings with entries of {float(largest):g} overflow"
         )
-    trend, inputs = fitted.bank_.trend if hasattr(fitted, "bank_") else None, None
+    trend, inputs = fitted.bank_.trend, None
     if trend is not None:
         assert isinstance(encoded, Tensor)  # of a table
         inputs = TableRows(encoded, given if trend.takes_table else None)

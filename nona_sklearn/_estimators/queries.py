@@ -41,17 +41,6 @@ def fitted_snapshot(estimator: Any) -> Any:
     return snapshot(estimator)
 
 
-def selectable(estimator: Any, X: Any) -> Any:
-    """Give features the form whose rows the estimator selects."""
-    return estimator._architecture().input().accept(X, None)[0]
-
-
-def stored_embeddings(fitted: Any) -> Tensor:
-    """Embeddings of the training rows, (n, d), with a bank or with a dense head."""
-    stored = fitted.bank_ if hasattr(fitted, "bank_") else fitted.neighbors_
-    return stored.embeddings
-
-
 def input_blocks(fitted: Any, X: Any) -> Iterator[tuple[Any, Tensor | Rows]]:
     """Validate queries: blocks of them as they are given, and as the network takes them."""
     return _fitted_input(fitted).blocks(X)
@@ -131,7 +120,7 @@ def times_of(fitted: Any, X: Any) -> Tensor | None:
     """Times of queries, (n_queries,), if a column has them: only earlier rows are neighbours."""
     if isinstance(X, Embedded):
         return X.times
-    time = fitted.bank_.time if hasattr(fitted, "bank_") else None
+    time = fitted.bank_.time
     if time is None or time.column is None:
         return None
     times = read_query_times(time, X, labels_of_fit(fitted) or ())
@@ -145,7 +134,7 @@ def added_by_unknown(fitted: Any, X: Any) -> Tensor | None:
     """
     if isinstance(X, Embedded):
         return X.added
-    learned = fitted.bank_.unknown_levels if hasattr(fitted, "bank_") else None
+    learned = fitted.bank_.unknown_levels
     unknown = None if learned is None else _fitted_input(fitted).unknown_levels(X)
     if learned is None or unknown is None or not unknown.any():
         return None

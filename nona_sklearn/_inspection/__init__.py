@@ -1,1 +1,1 @@
-"""The estimator inside a model, displays, report, explorer, counterfactuals and searches."""
+"""The estimator inside a model, displays, report, explorer and counterfactuals."""

@@ -12,7 +12,7 @@ from sklearn.base import is_classifier
 from .._data.sample import Embedded
 from .._estimators.attributions import additive_trend
 from .._estimators.side_by_side import Feature
-from .displays.effect import EffectDisplay, by_value
+from .displays.learned import EffectDisplay, by_value
 from .formatting import Unit, share, show_value
 from .page import Element, element, own_text
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from copy import copy
-from dataclasses import dataclass, field, replace
-from inspect import isfunction
+from dataclasses import dataclass, replace
+from functools import wraps
 from typing import Any, TypeVar
 
 import numpy as np
+from scipy.special import ndtr
 from sklearn.base import ClassifierMixin, RegressorMixin, is_classifier
 from sklearn.compose import TransformedTargetRegressor
 from sklearn.frozen import FrozenEstimator
@@ -18,37 +20,67 @@ from sklearn.utils.validation import check_is_fitted
 
 from .._data.names import Names
 from .._data.sample import Embedded
+from .._data.targets import check_targets
 from .._estimators.attributions import Adjustments, adjustments_of
 from .._estimators.base import NeighborEstimator
 from .._estimators.classification import NeighborClassifier
-from .._estimators.dense import DenseHeadEstimator
 from .._estimators.queries import explanation, known
-from .._estimators.regression import NeighborRegressor
+from .._estimators.regression import NeighborRegressor, check_return_std
 from .._estimators.side_by_side import explanation_table
 from .._inference.explanation import Explanation
 from .._utils.snapshots import snapshot
-from .transformed import TransformedTargets
+from .._utils.validation import check_levels, check_numbers
 
-THRESHOLDS = FixedThresholdClassifier, TunedThresholdClassifierCV
 #: Where the estimators are in models that combine several, or change their predictions.
 SEVERAL = "calibrated_classifiers_[0].estimator", "estimators_[0]"
+#: Methods that change or read the features themselves; queries of all others are embedded first.
+OF_FEATURES = (
+    *("transform", "attribute_distances", "attribute_adjustments", "attribute_predictions"),
+)
+NORMAL_SCORES = np.linspace(-5, 5, 101)  # of the quantiles whose deviation is computed
+N_CHECKED = 65  # values at which a transformation is checked to be monotonic
+LARGEST_TARGET = 1e300  # stands for infinity, which no target reaches
 
 Class = TypeVar("Class", bound=type)
 
 
-def _documented_as(original: type) -> Callable[[Class], Class]:
-    """Give the methods of a class the docstrings of another class's."""
+def _with_methods_of(kind: type) -> Callable[[Class], Class]:
+    """Give a class the methods that take rows, and the docstrings, of a kind of estimator."""
 
-    def document(cls: Class) -> Class:
-        for name, method in [*vars(cls).items()]:
-            if isfunction(method) and hasattr(original, name) and not name.startswith("_"):
-                method.__doc__ = getattr(original, name).__doc__
+    def complete(cls: Class) -> Class:
+        for name, method in inspect.getmembers(kind, inspect.isfunction):
+            takes_rows = {"X", "y", "ids"} & {*inspect.signature(method).parameters}
+            if name in vars(cls):
+                vars(cls)[name].__doc__ = method.__doc__
+            elif takes_rows and not name.startswith(("_", "fit")) and not hasattr(cls, name):
+                setattr(cls, name, _for_rows_of_the_model(method))
         return cls
 
-    return document
+    return complete
 
 
-@_documented_as(NeighborEstimator)
+def _for_rows_of_the_model(original: Callable[..., Any]) -> Callable[..., Any]:
+    """An estimator's method, for features before the steps and targets before the transformers."""
+    signature, name = inspect.signature(original), original.__name__
+
+    @wraps(original)
+    def method(self: Unwrapped, *args: Any, **kwargs: Any) -> Any:
+        given = dict(signature.bind(self, *args, **kwargs).arguments)
+        del given["self"]
+        if "X" in given and name in OF_FEATURES:
+            given["X"] = self._transform(given["X"])
+        elif "X" in given:
+            given["X"] = self._embed(given["X"], given.get("y"))
+        if "features" in given:
+            given["features"] = self._transform(given["features"])
+        if "y" in given:
+            given["y"] = self._transform_targets(given["y"])
+        result = getattr(self.estimator, name)(**given)
+        return self if result is self.estimator else result
+
+    return method
+
+
 @dataclass(frozen=True)
 class Unwrapped:
     """A fitted neighbour estimator inside a model, with the features and targets of the model.
@@ -66,9 +98,9 @@ class Unwrapped:
         The transformations of the targets before it, first to last.
     """
 
-    estimator: NeighborEstimator
-    steps: tuple
-    transformers: tuple
+    estimator: Any
+    steps: tuple = ()
+    transformers: tuple = ()
 
     def snapshot(self):
         """Copy it, so that a fit or an edit in another thread does not change its results."""
@@ -77,193 +109,186 @@ class Unwrapped:
     @property
     def target_names_(self) -> tuple[str, ...] | None:
         """Names of the targets, if the estimator has any."""
-        return getattr(self.estimator, "target_names_", None)
+        return self.estimator.target_names_
 
     def neighbor_targets(self) -> np.ndarray:
         """Targets of the bank's rows, (n,) or (n, n_outputs)."""
         raise NotImplementedError
 
-    # -- queries ---------------------------------------------------------------------------
-
     def explanation(self, X, n_neighbors=None) -> Explanation:
         """What predictions consist of: at most `n_neighbors` rows each, or all with weight."""
         return explanation(self.estimator, self._embed(X), n_neighbors)
 
-    def heaviest_neighbors(self, X=None, n_neighbors=5, *, return_names=False):
-        return self.estimator.heaviest_neighbors(
-            self._embed(X), n_neighbors, return_names=return_names
-        )
-
-    def kneighbors(self, X=None, n_neighbors=None, return_distance=True, *, return_names=False):
-        return self.estimator.kneighbors(
-            self._embed(X), n_neighbors, return_distance, return_names=return_names
-        )
-
-    def kneighbors_graph(self, X=None, n_neighbors=None, mode="connectivity"):
-        return self.estimator.kneighbors_graph(self._embed(X), n_neighbors, mode)
-
-    def neighbor_weights(self, X=None, *, tolerance=0.0):
-        return self.estimator.neighbor_weights(self._embed(X), tolerance=tolerance)
-
-    def effective_n_neighbors(self, X=None):
-        return self.estimator.effective_n_neighbors(self._embed(X))
-
-    def n_nonzero_weights(self, X=None):
-        return self.estimator.n_nonzero_weights(self._embed(X))
-
-    def soft_n_neighbors(self, X=None):
-        return self.estimator.soft_n_neighbors(self._embed(X))
-
-    def distance_to_bank(self, X=None):
-        return self.estimator.distance_to_bank(self._embed(X))
-
-    def influence(self, X=None, y=None):
-        return self.estimator.influence(self._embed(X, y), self._transform_targets(y))
-
-    def neighbor_stability(
-        self, X=None, *, n_refits=10, subsample=0.9, n_neighbors=10, random_state=0
-    ):
-        options = {"n_refits": n_refits, "subsample": subsample, "random_state": random_state}
-        return self.estimator.neighbor_stability(
-            self._embed(X), n_neighbors=n_neighbors, **options
-        )
-
-    def attribute_distances(self, X=None, features=None, *, n_neighbors=None):
-        return self.estimator.attribute_distances(
-            self._transform(X), self._transform(features), n_neighbors=n_neighbors
-        )
+    def explain(self, X=None, n_neighbors=None, *, features=None):
+        model = self.snapshot()  # features are those before all steps
+        return explanation_table(model.estimator, model.explanation(X, n_neighbors), X, features)
 
     def adjustments(self, X, features, n_neighbors=None) -> Adjustments:
         """How each column moves the neighbours of queries."""
         rows = self._transform(X), self._transform(features)
         return adjustments_of(self.estimator, *rows, n_neighbors)
 
-    def embed(self, X):
-        return self.estimator.embed(self._embed(X))
-
-    def transform(self, X):
-        return self.estimator.transform(self._transform(X))  # a table, if that is its output
-
-    # -- edits -----------------------------------------------------------------------------
-
-    def add_neighbors(
-        self,
-        X,
-        y,
-        sample_weight=None,
-        *,
-        times=None,
-        groups=None,
-        max_rows=None,
-        max_age=None,
-    ):
-        rows, targets = self._embed(X, y), self._transform_targets(y)
-        options = {"times": times, "groups": groups, "max_rows": max_rows, "max_age": max_age}
-        return self.estimator.add_neighbors(rows, targets, sample_weight, **options)
-
-    def remove_neighbors(self, *, ids=None, names=None, return_receipt=False):
-        receipt = self.estimator.remove_neighbors(
-            ids=ids, names=names, return_receipt=return_receipt
-        )
-        return receipt if return_receipt else self
-
-    def set_neighbor_targets(self, y):
-        self.estimator.set_neighbor_targets(self._transform_targets(y))
-        return self
-
-    def compress(self, n_neighbors, X=None):
-        self.estimator.compress(n_neighbors, self._embed(X))
-        return self
-
-    # -- transformations -------------------------------------------------------------------
-
-    def _embed(self, X, y=None) -> Embedded | None:
-        """Transform and embed queries, and keep their names."""
-        if X is None or isinstance(X, Embedded):
-            return X
-        return replace(self.estimator.embed(self._transform(X)), labels=Names.of(X, y).rows)
-
     def _transform(self, X):
-        """Transform queries by the steps, unless they are embedded already, or the bank's."""
+        """Transform queries by the steps; embedded queries and None (the bank) stay."""
         if X is not None and not isinstance(X, Embedded):
             for step in self.steps:
                 X = step.transform(X)
         return X
 
+    def _embed(self, X, y=None) -> Embedded | None:
+        """Transform and embed queries, and keep their names, which a step may lose."""
+        if X is None or isinstance(X, Embedded):
+            return X
+        return replace(self.estimator.embed(self._transform(X)), labels=Names.of(X, y).rows)
+
     def _transform_targets(self, y):
-        if y is None or not self.transformers:
-            return y
-        return TransformedTargets(self.estimator, self.transformers).forward(y)
+        return y
 
 
-def _table(model: Unwrapped, X: Any, n_neighbors: int | None, features: Any) -> Any:
-    """Table of an explanation, beside the features before all steps."""
-    return explanation_table(model.estimator, model.explanation(X, n_neighbors), X, features)
-
-
-@_documented_as(NeighborRegressor)
+@_with_methods_of(NeighborRegressor)
 class UnwrappedRegressor(Unwrapped):
     """:class:`Unwrapped` for numbers."""
 
-    @property
-    def _predictor(self) -> Any:
-        """What predicts in the units of `y`."""
-        if not self.transformers:
-            return self.estimator
-        estimator: Any = self.estimator
-        return TransformedTargets(estimator, self.transformers)
-
     def neighbor_targets(self) -> np.ndarray:
-        targets = self.estimator.bank_.targets.cpu().numpy()
-        return self._predictor.decode(targets) if self.transformers else targets
-
-    def explanation(self, X, n_neighbors=None) -> Explanation:
-        found = super().explanation(X, n_neighbors)
-        return found.in_units(self._predictor.back) if self.transformers else found
+        return self.estimator.bank_.targets.cpu().numpy()
 
     def explain(self, X=None, n_neighbors=None, *, features=None):
-        return _table(self.snapshot(), X, n_neighbors, features)
+        return super().explain(X, n_neighbors, features=features)
 
-    def attribute_adjustments(self, X=None, features=None, *, n_neighbors=None):
-        if self.transformers:
-            raise ValueError(
-                "attribute_adjustments needs targets that are not transformed: adjustments are in "
-                "the units in which they add up, those of unwrap(model).estimator"
-            )
-        return self.estimator.attribute_adjustments(
-            self._transform(X), self._transform(features), n_neighbors=n_neighbors
-        )
-
-    def attribute_predictions(self, X=None):
-        if self.transformers:
-            raise ValueError(
-                "attribute_predictions needs targets that are not transformed: parts are in the "
-                "units in which they add up, those of unwrap(model).estimator"
-            )
-        return self.estimator.attribute_predictions(self._transform(X))
-
-    def predict(self, X, return_std=False, quantiles=None):
-        return self._predictor.predict(self._embed(X), return_std, quantiles)
+    def predict_cdf(self, X, y):
+        return self.estimator.predict_cdf(self._embed(X), y)
 
     def score(self, X, y, sample_weight=None):
         return RegressorMixin.score(self, *known(self.estimator, X, y, sample_weight))
 
+
+class TransformedRegressor(UnwrappedRegressor):
+    """:class:`UnwrappedRegressor` whose targets are transformed: results are in units of `y`."""
+
+    def neighbor_targets(self) -> np.ndarray:
+        return self._decode(super().neighbor_targets())
+
+    def explanation(self, X, n_neighbors=None) -> Explanation:
+        return super().explanation(X, n_neighbors).in_units(self.back)
+
+    def attribute_adjustments(self, X=None, features=None, *, n_neighbors=None):
+        self._refuse("attribute_adjustments", "adjustments")
+
+    def attribute_predictions(self, X=None):
+        self._refuse("attribute_predictions", "parts")
+
+    def _refuse(self, method, parts):
+        raise ValueError(
+            f"{method} needs targets that are not transformed: {parts} are in the units in which "
+            "they add up, those of unwrap(model).estimator"
+        )
+
+    def predict(self, X, return_std=False, quantiles=None):
+        check_return_std(return_std, quantiles)
+        X = self._embed(X)
+        if quantiles is not None:
+            return self.predict_quantiles(X, quantiles)
+        mean = self._decode(self.estimator.predict(X))
+        return (mean, self._std(X)) if return_std else mean
+
+    def _std(self, X) -> np.ndarray:
+        """Standard deviations by quadrature, over quantiles at equally spaced normal scores."""
+        quantiles = self.predict_quantiles(X, ndtr(NORMAL_SCORES))
+        weights = np.exp(-(NORMAL_SCORES**2) / 2)
+        mean = np.average(quantiles, axis=1, weights=weights, keepdims=True)
+        return np.sqrt(np.average((quantiles - mean) ** 2, axis=1, weights=weights))
+
     def predict_quantiles(self, X, quantiles=(0.1, 0.5, 0.9)):
-        return self._predictor.predict_quantiles(self._embed(X), quantiles)
+        levels, increasing = check_levels(quantiles).numpy(), self._is_increasing()
+        both = self.estimator.predict_quantiles(
+            self._embed(X), np.concatenate([levels, 1 - levels])
+        )
+        both = self.back(both.reshape(*both.shape[:2], -1))
+        of_levels, of_complements = np.split(both, 2, axis=1)
+        values = _without_single(np.where(increasing, of_levels, of_complements))
+        return values[:, 0] if np.ndim(quantiles) == 0 else values
 
     def predict_cdf(self, X, y):
-        return self._predictor.predict_cdf(self._embed(X), y)
+        values, increasing = check_numbers(y, "y").numpy(), self._is_increasing()
+        points = self._forward(np.repeat(values[:, None], len(increasing), axis=1))
+        if np.isnan(points).any():
+            raise ValueError(f"y must be what the target can be, got {y!r}")
+        points = np.clip(points, -LARGEST_TARGET, LARGEST_TARGET)  # (k, n_outputs)
+        # Where it decreases, y <= t means that the transformed target is at least the point.
+        points = np.where(increasing, points, np.nextafter(points, -np.inf))
+        cdf = self.estimator.predict_cdf(self._embed(X), points.ravel())
+        cdf = cdf.reshape(len(cdf), *points.shape, -1)
+        cdf = np.einsum("qkjj->qkj", cdf)  # each output at the points of that output
+        cdf = _without_single(np.where(increasing, cdf, 1 - cdf))
+        return cdf[:, 0] if np.ndim(y) == 0 else cdf
 
     def sample_y(self, X, n_samples=1, random_state=0):
-        return self._predictor.sample_y(self._embed(X), n_samples, random_state)
+        drawn = self.estimator.sample_y(self._embed(X), n_samples, random_state)
+        drawn = np.moveaxis(drawn, -1, 1)  # from (q, [n_outputs,] n_samples)
+        return np.moveaxis(self._decode(drawn, 2), 1, -1)
 
-    def calibrate(self, X=None, y=None, *, times=None, n_latest=None):
-        truth = self._transform_targets(y)
-        self.estimator.calibrate(self._embed(X, y), truth, times=times, n_latest=n_latest)
-        return self
+    def back(self, values: np.ndarray) -> np.ndarray:
+        """Transform values of shape (..., n_outputs) back; a row with NaN becomes NaN."""
+        rows = values.reshape(-1, values.shape[-1])
+        finite = np.isfinite(rows).all(axis=1)
+        columns = rows[finite]
+        for transformer in reversed(self.transformers):
+            columns = np.asarray(transformer.inverse_transform(columns))
+            columns = columns.reshape(finite.sum(), -1)
+        results = np.full((len(rows), columns.shape[1]), np.nan)
+        results[finite] = columns
+        return results.reshape(*values.shape[:-1], -1)
+
+    def _decode(self, values: np.ndarray, n_axes: int = 1) -> np.ndarray:
+        """Transform back (*axes,) or (*axes, n_outputs), to the same form."""
+        return _without_single(self.back(values.reshape(*values.shape[:n_axes], -1)))
+
+    def _transform_targets(self, y):
+        if y is None:
+            return y
+        y = check_targets(y)
+        columns = self._forward(y.reshape(len(y), -1))
+        lost = np.flatnonzero(~np.isfinite(columns).all(axis=1))
+        if len(lost):
+            raise ValueError(
+                "y must be what the model's transformer takes, got "
+                f"{y[lost[0]].tolist()!r} in row {lost[0]}"
+            )
+        return _without_single(columns)
+
+    @np.errstate(all="ignore")  # the callers check the result
+    def _forward(self, columns: np.ndarray) -> np.ndarray:
+        for transformer in self.transformers:
+            columns = np.asarray(transformer.transform(columns)).reshape(len(columns), -1)
+        return columns
+
+    def _is_increasing(self) -> np.ndarray:
+        """Whether each output increases with the transformed one, bool (n_outputs,)."""
+        columns = super().neighbor_targets().reshape(len(self.estimator.bank_), -1)
+        low, high = columns.min(axis=0), columns.max(axis=0)
+        alone = np.eye(len(low), dtype=bool)  # in row j only output j is high
+        lowest, changed = self.back(low[None]), self.back(np.where(alone, high, low))
+        if changed.shape != alone.shape or not np.isclose(changed, lowest)[~alone].all():
+            raise ValueError(
+                "the distribution of a target that is transformed together with others is not "
+                "known, only draws from it: use sample_y"
+            )
+        between = self.back(low + (high - low) * np.linspace(0, 1, N_CHECKED)[:, None])
+        steps, increasing = np.diff(between, axis=0), (changed >= lowest)[alone]
+        if not (np.where(increasing, steps, -steps) >= 0).all():
+            raise ValueError(
+                "the distribution of a target that rises and falls with the transformed target "
+                "is not known, only draws from it: use sample_y"
+            )
+        return increasing
 
 
-@_documented_as(NeighborClassifier)
+def _without_single(values: np.ndarray) -> np.ndarray:
+    """Leave the last axis out if it is of one output."""
+    return values[..., 0] if values.shape[-1] == 1 else values
+
+
+@_with_methods_of(NeighborClassifier)
 @dataclass(frozen=True)
 class UnwrappedClassifier(Unwrapped):
     """:class:`Unwrapped` for classes.
@@ -285,7 +310,7 @@ class UnwrappedClassifier(Unwrapped):
         return self.estimator.targets_.decode(self.estimator.bank_.targets)
 
     def explain(self, X=None, n_neighbors=None, *, features=None):
-        return _table(self.snapshot(), X, n_neighbors, features)
+        return super().explain(X, n_neighbors, features=features)
 
     def predict(self, X):
         predictor = self.estimator if self.threshold is None else self.threshold
@@ -293,20 +318,6 @@ class UnwrappedClassifier(Unwrapped):
 
     def score(self, X, y, sample_weight=None):
         return ClassifierMixin.score(self, *known(self.estimator, X, y, sample_weight))
-
-    def attribute_adjustments(self, X=None, features=None, *, n_neighbors=None):
-        return self.estimator.attribute_adjustments(
-            self._transform(X), self._transform(features), n_neighbors=n_neighbors
-        )
-
-    def attribute_predictions(self, X=None):
-        return self.estimator.attribute_predictions(self._transform(X))
-
-    def predict_proba(self, X):
-        return self.estimator.predict_proba(self._embed(X))
-
-    def predict_log_proba(self, X):
-        return self.estimator.predict_log_proba(self._embed(X))
 
 
 def unwrap(model: Any) -> Any:
@@ -377,19 +388,57 @@ def unwrap(model: Any) -> Any:
     """
     if isinstance(model, Unwrapped):
         return model
-    inner, path = model, _Path()
-    while not isinstance(inner, NeighborEstimator | DenseHeadEstimator):
-        inner = _step_into(inner, path, model)
+    inner, threshold = model, None
+    steps: list[Any] = []
+    transformers: list[Any] = []
+    while not isinstance(inner, NeighborEstimator):
+        if isinstance(inner, Pipeline):
+            steps += [step for _, step in inner.steps[:-1] if hasattr(step, "transform")]
+            inner = inner.steps[-1][1]
+        elif isinstance(inner, TransformedTargetRegressor):
+            check_is_fitted(inner)
+            transformers.append(inner.transformer_)
+            inner = inner.regressor_
+        elif isinstance(inner, FrozenEstimator):
+            inner = inner.estimator
+        elif isinstance(inner, FixedThresholdClassifier | TunedThresholdClassifierCV):
+            if isinstance(inner, TunedThresholdClassifierCV):
+                check_is_fitted(inner)  # a fixed threshold needs no fit around a fitted classifier
+            threshold = copy(inner) if threshold is None else threshold
+            inner = getattr(inner, "estimator_", inner.estimator)
+        elif hasattr(inner, "best_estimator_") or (
+            hasattr(inner, "estimator") and hasattr(inner, "refit")
+        ):  # a search, of scikit-learn or not
+            check_is_fitted(inner, "best_estimator_")
+            inner = inner.best_estimator_
+        else:
+            raise _not_to_be_unwrapped(inner, model)
     check_is_fitted(inner)
-    steps, transformers = tuple(path.steps), tuple(path.transformers)
-    if not is_classifier(inner):
-        return UnwrappedRegressor(inner, steps, transformers)
-    if transformers:
-        raise TypeError(f"model must leave a classifier's labels as they are, got {model!r}")
-    threshold = copy(path.thresholds[0]) if path.thresholds else None
-    if threshold is not None:
-        threshold.estimator_ = inner  # without the steps between, which queries have passed
-    return UnwrappedClassifier(inner, steps, (), threshold)
+    if is_classifier(inner):
+        if transformers:
+            raise TypeError(f"model must leave a classifier's labels as they are, got {model!r}")
+        if threshold is not None:
+            threshold.estimator_ = inner  # without the steps between, which queries have passed
+        return UnwrappedClassifier(inner, tuple(steps), (), threshold)
+    kind = TransformedRegressor if transformers else UnwrappedRegressor
+    return kind(inner, tuple(steps), tuple(transformers))
+
+
+def _not_to_be_unwrapped(inner: Any, model: Any) -> TypeError:
+    """The error for a model that holds none of our estimators, or several."""
+    advice = ""
+    for place in SEVERAL:
+        if hasattr(inner, place.partition("[")[0]):
+            name = type(inner).__name__
+            advice = (
+                f"and {name} changes the predictions of the estimators in it: unwrap its {place}; "
+            )
+            break
+    return TypeError(
+        "model must be a NONARegressor or SoftStepKNeighborsRegressor, one of their "
+        "classifiers, or a Pipeline, TransformedTargetRegressor, search or threshold "
+        f"around one, {advice}got {model!r}"
+    )
 
 
 def unwrap_one_output(name: str, model: Any) -> Any:
@@ -399,55 +448,3 @@ def unwrap_one_output(name: str, model: Any) -> Any:
     if several or model.neighbor_targets().ndim > 1:
         raise ValueError(f"{name} needs a model of one output, got several: fit one for each")
     return model
-
-
-@dataclass
-class _Path:
-    """What lies around an estimator, from the outside to the inside."""
-
-    steps: list = field(default_factory=list)
-    transformers: list = field(default_factory=list)
-    thresholds: list = field(default_factory=list)
-
-
-def _step_into(outer, path: _Path, model):
-    """Return what a model is around, and add to the path what it does itself."""
-    if isinstance(outer, Pipeline):
-        path.steps += [step for _, step in outer.steps[:-1] if hasattr(step, "transform")]
-        return outer.steps[-1][1]
-    if isinstance(outer, TransformedTargetRegressor):
-        check_is_fitted(outer)
-        path.transformers.append(outer.transformer_)
-        return outer.regressor_
-    if isinstance(outer, FrozenEstimator):
-        return outer.estimator
-    if isinstance(outer, THRESHOLDS):
-        if isinstance(outer, TunedThresholdClassifierCV):
-            check_is_fitted(outer)  # a fixed threshold needs no fit around a fitted classifier
-        path.thresholds.append(outer)
-        return getattr(outer, "estimator_", outer.estimator)
-    if _is_search(outer):
-        check_is_fitted(outer, "best_estimator_")
-        return outer.best_estimator_
-    raise TypeError(
-        "model must be a NONARegressor or SoftStepKNeighborsRegressor, one of their "
-        "classifiers, or a Pipeline, TransformedTargetRegressor, search or threshold "
-        f"around one, {_advice(outer)}got {model!r}"
-    )
-
-
-def _advice(model) -> str:
-    """Where the estimators are in a model with predictions other than theirs."""
-    for where in SEVERAL:
-        if hasattr(model, where.partition("[")[0]):
-            name = type(model).__name__
-            return (
-                f"and {name} changes the predictions of the estimators in it: unwrap its {where}; "
-            )
-    return ""
-
-
-def _is_search(model) -> bool:
-    """Whether it is a search, of scikit-learn or not: ``best_estimator_`` is set by its fit."""
-    unfitted = hasattr(model, "estimator") and hasattr(model, "refit")
-    return unfitted or hasattr(model, "best_estimator_")

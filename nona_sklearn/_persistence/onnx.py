@@ -1,6 +1,7 @@
 """A fitted estimator as one graph that other programs run. The only file that needs onnx.
 
-The table's columns are encoded by :mod:`.onnx_table`.
+:class:`Graph` states a prediction as formulas in torch, over all rows of the bank and in float64,
+and torch translates them. The table's columns are encoded by :mod:`.onnx_table`.
 """
 
 from __future__ import annotations
@@ -10,43 +11,41 @@ import logging
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
-from functools import partial
-from types import MethodType
 from typing import Any
 
 import torch
 from sklearn.base import is_regressor
-from sklearn.preprocessing import StandardScaler
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from .._data.names import free_name
-from .._data.scaler import BOUND, SmoothClipScaler
 from .._inference.bank import NeighborBank
-from .._inference.distribution import Calibration, Distribution
-from .._inference.evaluation import Evaluation
-from .._inference.neighbors import Neighbors
+from .._inference.distribution import (
+    Calibration,
+    Empirical,
+    Smoothed,
+    Widened,
+    output_noises,
+    weighted_mean,
+)
 from .._inference.network_trend import NetworkTrend
-from .._inference.weighted_rows import WeightedRows
 from .._network.network import NeighborNetwork
 from .._utils.extras import import_extra
 from .._utils.files import as_path, destination, put_in_place
 from .._utils.validation import check_flag, check_levels, check_n_neighbors
-from ..attention import ClassHead, NONAHead
-from ..attention.functional import attenuation
-from ..attention.prediction import Candidates, Rows
+from ..attention import AverageHead, ClassHead, NONAHead
+from ..attention.functional import adjusted_mean, attenuation
 from ..losses import log
 from ..similarity import l2
-from ..softstep import STEPS, SoftStep
+from ..softstep import STEPS, scale_similarity
 from ..weighting import Sigmoid, Softplus, Triangular, Weighting
 from ..weighting.base import nearest_only
 from ..weighting.elementwise import FAINT, clamped_log1p_exp, faint_log_softplus
 from .models import refuse_model_inside
-from .onnx_table import Encoding, exportable_snapshot
+from .onnx_table import Encoding, Scaling, exportable_snapshot
 
-MAX_SCALED = 1e100  # the square of a scaled number is in float64's range
 SAMPLE = 3  # rows that the graph is traced with; its input may have any number
+TINY = 1e-300  # of weights, to divide by
 EQUAL = 2.0**-23  # of a query's length: at smaller distances, rows are equal in float32
 
 
@@ -184,110 +183,21 @@ def to_onnx(graph: nn.Module, encoding: Encoding, output_names: list[str]) -> An
     return translated
 
 
-class RowsGraph(nn.Module):
-    """A bank under a network as a module: scaled features of queries to the rows behind them."""
-
-    embeddings: Tensor
-    values: Tensor
-    log_prior: Tensor | None
-    adjustment_scale: Tensor | None
-    offsets: Tensor | None
-
-    def __init__(self, network: NeighborNetwork, bank: NeighborBank):
-        super().__init__()
-        network, neighbors = copy.deepcopy(network).cpu(), bank.neighbors
-        _use_graph_methods(network.head, len(bank))
-        self.embedding, self.head = network.embedding, network.head.double()
-        prior, scale = neighbors.log_prior, neighbors.adjustment_scale
-        self.register_buffer("log_prior", None if prior is None else prior.cpu().double())
-        scale = None if scale is None else torch.as_tensor(scale).cpu()
-        self.register_buffer("adjustment_scale", scale)
-        self.register_buffer("embeddings", bank.embeddings.cpu().double())
-        self.register_buffer("values", bank.targets.cpu().double())
-        offset = self.offset = neighbors.offset  # its values are a buffer
-        self.register_buffer("offsets", None if offset is None else offset.values.cpu())
-        trend: Any = bank.trend
-        if isinstance(trend, NetworkTrend):
-            trend = ValuesGraph(RowsGraph(trend.network, trend.bank))
-        elif trend is not None:
-            trend = copy.deepcopy(trend.function).cpu()
-        self.trend = None if offset is None else trend
-
-    def forward(self, features: Tensor, added: Tensor | None = None) -> list[Rows]:
-        features = features.float()  # rounded as the bank's are
-        query = self.embedding(features.double()).float().double()
-        offset = None if self.trend is None else self.trend(features)
-        parts = self.head.split_by_head(query, self.embeddings)
-        return [self._rows(head, own, rows, offset, added) for head, own, rows in parts]
-
-    def _rows(
-        self,
-        head: NONAHead,
-        query: Tensor,
-        embeddings: Tensor,
-        offset: Tensor | None,
-        added: Tensor | None,
-    ) -> Rows:
-        """All rows of the bank, without the shortcuts that depend on numbers."""
-        compared = head.metric_part(query), head.metric_part(embeddings)
-        nearest = l2(*compared).amax(dim=1, keepdim=True)
-        candidates = Candidates(head.compare(*compared), nearest=nearest)
-        neighbors = self.neighbors()
-        rows = head.rows_class(
-            head,
-            query,
-            embeddings,
-            neighbors.columns,
-            candidates,
-            neighbors.log_prior,
-            neighbors.adjustment_scale,
-            neighbors.offset,
-            query_trend=offset,
-            added=added,
-        )
-        vars(rows)["any_excluded"] = False
-        if head.n_adjusted:
-            vars(rows)["attenuation"] = attenuation(rows.distance, head.trust_radius)
-        return rows
-
-    def neighbors(self) -> Neighbors:
-        """The rows of the bank."""
-        offset = None
-        if self.offset is not None and self.offsets is not None:
-            offset = replace(self.offset, values=self.offsets)
-        of_rows = self.embeddings, self.values, self.log_prior, self.adjustment_scale
-        return Neighbors(*of_rows, offset=offset)
-
-
-class ValuesGraph(nn.Module):
-    """A :class:`NetworkTrend` as a module."""
-
-    def __init__(self, rows: RowsGraph):
-        super().__init__()
-        self.rows = rows
-
-    def forward(self, features: Tensor) -> Tensor:
-        networks = self.rows(features)
-        means = _mean_of(networks)
-        return log(means) if isinstance(networks[0].head, ClassHead) else means
-
-
-def _mean_of(networks: list[Rows]) -> Tensor:
-    return torch.stack([network.mean() for network in networks]).mean(dim=0)
+# -- predictions as formulas -------------------------------------------------------------------
 
 
 class Graph(nn.Module):
     """A fitted estimator as one module: the columns of queries to predictions and neighbours."""
 
     ids: Tensor
-    levels: Tensor
+    levels: Tensor | None
 
     def __init__(self, estimator: Any, n_neighbors: int, levels: Tensor | None = None):
         super().__init__()
         bank = estimator.bank_
         self.encoding = Encoding(estimator.features_)
         self.scaler = Scaling(estimator.scaler_, len(estimator.features_.source_))
-        self.rows = RowsGraph(estimator.network_, bank)
+        self.networks = Networks(estimator.network_, bank)
         self.n_neighbors = n_neighbors
         self.output_names = [
             "probabilities" if hasattr(estimator, "classes_") else "prediction",
@@ -297,32 +207,312 @@ class Graph(nn.Module):
         self.register_buffer("ids", bank.ids.cpu())
         self.register_buffer("levels", levels)
         self.unknown_levels = bank.unknown_levels
-        self.distribution = None
-        if levels is not None:
-            none = None if self.rows.offset is None else self.rows.offset.values[:0].cpu()
-            head, rows = self.rows.head, self.rows.neighbors()
-            nothing = Evaluation(head, rows, self.rows.embeddings[:0], offset=none)
-            self.distribution = Distribution(nothing, bank.calibration or Calibration())
+        self.has_one_output = bank.targets.ndim == 1
+        calibration = bank.calibration or Calibration()
+        self.power = calibration.power
+        n_outputs = bank.neighbors.columns.shape[1]
+        self.noises = [
+            None if noise is None else (noise, noise.at_points())
+            for noise in output_noises(calibration, n_outputs)
+        ]
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         features, added = self.scaler(self.encoding(*inputs)), None
         if self.unknown_levels is not None:
             added = self.unknown_levels.added(self.encoding.unknown_levels(*inputs))
-        networks = self.rows(features, added)
-        rows = WeightedRows(networks)
-        heaviest, positions = rows.weights().topk(self.n_neighbors, dim=1)
-        outputs = self._in_shape_of_values(_mean_of(networks)), heaviest, self.ids[positions]
-        if self.distribution is None:
-            return outputs
-        quantiles = self.distribution.quantiles_of(rows, added, self.levels)
-        return *outputs, self._in_shape_of_values(quantiles)
+        heads = self.networks(features, added)
+        prediction = torch.stack([head.mean() for head in heads]).mean(dim=0)
+        weights = torch.stack([head.weights for head in heads]).mean(dim=0)
+        largest, positions = weights.topk(self.n_neighbors, dim=1)
+        outputs = [prediction, largest, self.ids[positions]]
+        if self.levels is not None:
+            outputs.append(self._quantiles(heads, weights, added, self.levels))
+        if self.has_one_output and self.output_names[0] == "prediction":
+            outputs[0] = outputs[0].squeeze(-1)
+            outputs[3:] = [quantiles.squeeze(-1) for quantiles in outputs[3:]]
+        return tuple(outputs)
 
-    def _in_shape_of_values(self, results: Tensor) -> Tensor:
-        """Results (..., n_outputs), without the last axis if values have no such axis."""
-        return results.squeeze(-1) if self.rows.values.ndim == 1 else results
+    def _quantiles(
+        self, heads: list[HeadRows], weights: Tensor, added: Tensor | None, levels: Tensor
+    ) -> Tensor:
+        """Quantiles of predictive distributions, (q, n_levels, n_outputs)."""
+        values = _values_of_distribution(heads, weights)
+        powered = torch.stack([head.shares(self.power) for head in heads]).mean(dim=0)
+        quantiles = []
+        for j, noise in enumerate(self.noises):
+            mean = weighted_mean(weights, values[..., j])
+            shift = mean - weighted_mean(powered, values[..., j])
+            distribution: Empirical | Smoothed = Empirical(values[..., j])
+            if noise is not None:
+                distribution = Smoothed(values[..., j], mean, *noise)
+            widened = distribution if added is None else Widened(distribution, added[:, [j]])
+            quantiles.append(shift + widened.quantiles(powered, levels))
+        return heads[0].head.possible(torch.stack(quantiles, dim=2))
 
 
-# -- a graph has no cdist, and no branches: shortcuts are replaced by the general way ----------
+def _values_of_distribution(heads: list[HeadRows], weights: Tensor) -> Tensor:
+    """Adjusted targets with the residuals of a trend in full, (q, n, n_outputs).
+
+    The mean over networks is by their weights. What residuals add to the prediction is subtracted.
+    """
+    shares = [head.weights / len(heads) / weights.clamp_min(TINY) for head in heads]
+    is_weighed = (weights > 0)[..., None]
+
+    def average(parts: list[Tensor]) -> Tensor:
+        mean = sum(share[..., None] * part for share, part in zip(shares, parts, strict=True))
+        return torch.where(is_weighed, mean, parts[0])
+
+    values = average([head.adjusted() for head in heads])
+    values = heads[0].head.within_bounds(values)  # beyond which it may be by rounding
+    if heads[0].offset is None:
+        return values
+    rest = average([head.residuals_not_kept() for head in heads])
+    return values + rest - weights[:, None] @ rest
+
+
+class Networks(nn.Module):
+    """Networks and their bank as a module: scaled features of queries to :class:`HeadRows`."""
+
+    values: Tensor
+    log_prior: Tensor | None
+    adjustment_scale: Tensor | None
+    offsets: Tensor | None
+
+    def __init__(self, network: NeighborNetwork, bank: NeighborBank):
+        super().__init__()
+        network, neighbors = copy.deepcopy(network).cpu(), bank.neighbors
+        self.embedding = network.embedding
+        heads = heads_of(network)
+        embeddings = bank.embeddings.cpu().double().chunk(len(heads), dim=1)
+        self.heads = nn.ModuleList(map(GraphHead, heads, embeddings))
+        self.register_buffer("values", neighbors.columns.cpu().double())
+        prior, scale = neighbors.log_prior, neighbors.adjustment_scale
+        self.register_buffer("log_prior", None if prior is None else prior.cpu().double())
+        scale = None if scale is None else torch.as_tensor(scale).cpu()
+        self.register_buffer("adjustment_scale", scale)
+        self.offset = neighbors.offset
+        values = None if self.offset is None else self.offset.values.cpu()
+        self.register_buffer("offsets", values)
+        trend: Any = bank.trend
+        if isinstance(trend, NetworkTrend):
+            self.trend: nn.Module | None = NetworkTrendGraph(Networks(trend.network, trend.bank))
+        else:
+            self.trend = None if trend is None else copy.deepcopy(trend.function).cpu()
+
+    def forward(self, features: Tensor, added: Tensor | None = None) -> list[HeadRows]:
+        features = features.float()  # rounded as the bank's are
+        query = self.embedding(features.double()).float().double()
+        trend = None if self.offset is None or self.trend is None else self.trend(features)
+        parts: Any = zip(self.heads, query.chunk(len(self.heads), dim=1), strict=True)
+        return [HeadRows(self, head, part, trend, added) for head, part in parts]
+
+
+def heads_of(network: NeighborNetwork) -> list[NONAHead]:
+    """The head of each network."""
+    head: Any = network.head
+    return [*head.heads] if isinstance(head, AverageHead) else [head]
+
+
+class NetworkTrendGraph(nn.Module):
+    """A :class:`NetworkTrend` as a module."""
+
+    def __init__(self, networks: Networks):
+        super().__init__()
+        self.networks = networks
+
+    def forward(self, features: Tensor) -> Tensor:
+        heads = self.networks(features)
+        means = torch.stack([head.mean() for head in heads]).mean(dim=0)
+        return log(means) if isinstance(heads[0].head, ClassHead) else means
+
+
+class HeadRows:
+    """One network's weights of all rows of the bank, and what they make of their targets."""
+
+    def __init__(
+        self,
+        networks: Networks,
+        graph_head: GraphHead,
+        query: Tensor,
+        trend: Tensor | None,
+        added: Tensor | None,
+    ):
+        head = self.head = graph_head.head
+        neighbors = graph_head.neighbors
+        self.values, self.log_prior = networks.values, networks.log_prior
+        self.trend, self.added, self.offset = trend, added, networks.offset
+        compared = head.metric_part(query), head.metric_part(neighbors)
+        similarity = head.compare(*compared)
+        self.distance = -l2(*compared).amax(dim=1, keepdim=True)  # to the nearest row
+        self.weights = graph_head(similarity, compared[0], self.log_prior)  # (q, n)
+        scale = self.scale = networks.adjustment_scale
+        self.is_adjusted = scale is not None and head.n_adjusted > 0
+        adjustments = torch.zeros_like(self.values)
+        if scale is not None and head.n_adjusted:
+            self.query_adjustment = scale * head.adjustments(query)
+            self.attenuation = attenuation(self.distance, head.trust_radius)
+            adjustments = scale * head.adjustments(neighbors)
+        offsets = self.values if networks.offsets is None else networks.offsets
+        self.residuals = self.values - offsets
+        self.summands = torch.cat([self.values, adjustments, self.residuals], dim=1)
+
+    def mean(self) -> Tensor:
+        """Predictions, (q, n_outputs), or probabilities, (q, n_classes)."""
+        if isinstance(self.head, ClassHead):
+            return self._probabilities(self.head)
+        if self.head.bounds is not None:
+            return (self.weights[:, None] @ self.adjusted())[:, 0]
+        return self._adjust(self.weights @ self.summands)
+
+    def adjusted(self) -> Tensor:
+        """Targets of the bank's rows adjusted to each query, (q, n, n_outputs)."""
+        adjusted = self._adjust(self.summands[None])
+        return self.head.within_bounds(adjusted).expand(*self.weights.shape, -1)
+
+    def _adjust(self, summands: Tensor) -> Tensor:
+        """Adjust targets to the queries, from summands (1, n, ...) or their means (q, ...).
+
+        Summands are targets, adjustments of the rows, and residuals of the trend.
+        """
+        c = self.values.shape[1]
+        values, adjustments, residuals = (summands[..., i : i + c] for i in (0, c, 2 * c))
+        queries = (slice(None), None)[: values.ndim - 1]  # aligned with the rows
+        if self.is_adjusted:
+            values = adjusted_mean(
+                values,
+                adjustments,
+                1.0,
+                self.query_adjustment[queries],
+                self.attenuation[queries],
+                self.head.shrinkage,
+                values.new_tensor(self.head.mean_residual),
+            )
+        if self.offset is not None and self.trend is not None:
+            share = self.offset.share_at(self.distance)[queries]
+            values = self.offset.mix(values, residuals, self.trend[queries], share)
+        return self.head.credible(values)
+
+    def residuals_not_kept(self) -> Tensor:
+        """What adjusted targets would gain by residuals in full, (q, n, n_outputs)."""
+        assert self.offset is not None
+        credibility = self.values.new_tensor(self.head.credibility)
+        share = credibility * self.offset.share_at(self.distance)  # (q, n_outputs)
+        return (1 - self.offset.kept) * share[:, None] * self.residuals
+
+    def shares(self, power: float) -> Tensor:
+        """Weights to a power, (q, n), as shares of their sum; a row of weight 2 stays two rows."""
+        if power == 1:
+            return self.weights
+        if self.log_prior is None:
+            weights = self.weights**power
+        else:
+            logits = power * self.weights.log() + (1 - power) * self.log_prior
+            weights = (logits - logits.amax(dim=1, keepdim=True)).exp()
+        return weights / weights.sum(dim=1, keepdim=True)
+
+    def _probabilities(self, head: ClassHead) -> Tensor:
+        votes = head.votes(
+            self.weights @ self.values, 0.0 if self.scale is None else head.smoothing
+        )
+        if self.is_adjusted:
+            votes = votes * head.odds(self.query_adjustment, self.attenuation)
+        if self.offset is not None and self.trend is not None:
+            votes = self.offset.pool(votes, self.trend)
+        probabilities = head.normalized(votes)
+        if self.added is None:
+            return probabilities
+        return self.added + (1 - head.totals(self.added)) * probabilities
+
+
+class GraphHead(nn.Module):
+    """The weights of all rows of a bank by a head, as formulas without branches on numbers."""
+
+    neighbors: Tensor
+
+    def __init__(self, head: NONAHead, neighbors: Tensor):
+        super().__init__()
+        self.register_buffer("neighbors", neighbors)
+        n_rows, step = len(neighbors), head.step
+        # Where the farthest row matters, too, the step is of all rows.
+        self.steps_on_all = step is not None and step.on == "similarity"
+        most = head.max_neighbors if self.steps_on_all else head.most_weighed(n_rows)
+        self.most = None if most is None else min(most, n_rows)
+        self.last = max(n_rows - 1, 1)
+        self.thresholds = None  # of each query
+        if step is not None and step.params == "global":  # in the precision of the fit
+            self.thresholds = tuple(number.detach().double() for number in step.thresholds())
+        self.head = head.double()
+
+    def forward(self, similarity: Tensor, query: Tensor, log_prior: Tensor | None) -> Tensor:
+        """Weights (q, n) of all rows, whose similarities are (q, n)."""
+        log_measure = None if log_prior is None else log_prior.expand_as(similarity)
+        if self.steps_on_all:
+            log_step = self._log_step(scale_similarity(similarity), query)
+            log_measure = log_step if log_measure is None else log_measure + log_step
+        if self.most is None:
+            return self._weigh(similarity, log_measure)
+        nearest, positions = similarity.topk(self.most, dim=1)
+        if log_measure is not None:
+            log_measure = log_measure.gather(1, positions)
+        if not self.steps_on_all:
+            nearest = nearest.float().double()  # as an index rounds them: ranks depend on ties
+            if self.head.step is not None:
+                log_step = self._log_step_on_ranks(nearest, query)
+                log_measure = log_step if log_measure is None else log_measure + log_step
+        weights = self._weigh(nearest, log_measure)
+        return torch.zeros_like(similarity).scatter(1, positions, weights)
+
+    def _weigh(self, similarity: Tensor, log_measure: Tensor | None) -> Tensor:
+        """Weights by the weighting, without empty rows: the nearest always has weight."""
+        s, weighting = self.head.scale(similarity), self.head.weighting
+        if not weighting.one_by_one:
+            return weighting.weigh(s, log_measure)
+        nearest = s.amax(dim=1, keepdim=True)
+        logits = log_weight(weighting, s, nearest)
+        if weighting.needs_nearest:
+            lost = log_weight(weighting, nearest, nearest) == -torch.inf
+            logits = torch.where(lost, nearest_only(s, nearest), logits)
+        return (logits if log_measure is None else logits + log_measure).softmax(dim=1)
+
+    def _log_step(self, x: Tensor, query: Tensor) -> Tensor:
+        assert self.head.step is not None
+        return STEPS[self.head.step.step](x, *self._thresholds(query))
+
+    def _thresholds(self, query: Tensor) -> tuple[Tensor, ...]:
+        assert self.head.step is not None
+        return self.head.step.thresholds(query) if self.thresholds is None else self.thresholds
+
+    def _log_step_on_ranks(self, similarity: Tensor, query: Tensor) -> Tensor:
+        """The step of the nearest rows, nearest first; equally near rows share the best rank."""
+        assert self.head.step is not None
+        k = similarity.shape[1]
+        rank = torch.arange(k, device=similarity.device).expand_as(similarity)
+        tied = F.pad(similarity[:, 1:] == similarity[:, :-1], (1, 0))  # with the one before
+        best, distance = rank.masked_fill(tied, 0), 1
+        while distance < k:  # a graph has no cumulative maximum
+            best = torch.maximum(best, F.pad(best, (distance, 0))[:, :k])
+            distance *= 2
+        log_step = self._log_step(1 - best.double() / self.last, query)
+        if self.head.step.step == "s2":
+            return log_step
+        is_kept = 1 - rank.double() / self.last > self._thresholds(query)[0]
+        return log_step.masked_fill(~is_kept, -torch.inf)
+
+
+def log_weight(weighting: Weighting, s: Tensor, nearest: Tensor) -> Tensor:
+    """Logarithms of weights, (q, n); two weightings have branches that a graph cannot have."""
+    if type(weighting) is Sigmoid:
+        return -clamped_log1p_exp(-s - weighting.bias)
+    if type(weighting) is Softplus:
+        x = s + weighting.bias
+        # log(1 + u), which is all that a graph has, would lose the digits of a small u.
+        softplus = clamped_log1p_exp(x.clamp_min(-FAINT))
+        log_softplus = torch.where(x < -FAINT, faint_log_softplus(x), softplus.log())
+        return weighting.log_power.exp() * log_softplus
+    return weighting.log_weight(s, nearest)
+
+
+# -- operations that a graph lacks -------------------------------------------------------------
 
 
 def graph_cdist(query: Tensor, neighbors: Tensor, p: float, compute_mode: int = 0) -> Tensor:
@@ -332,88 +522,6 @@ def graph_cdist(query: Tensor, neighbors: Tensor, p: float, compute_mode: int = 
     squares = query.square().sum(dim=1, keepdim=True)  # (q, 1)
     squared = squares - 2 * query @ neighbors.mT + neighbors.square().sum(dim=1)  # (q, n)
     return squared.masked_fill(squared <= EQUAL**2 * squares, 0.0).sqrt()
-
-
-def _weigh_nearest(
-    head: NONAHead,
-    similarity: Tensor,
-    query: Tensor,
-    neighbors: Tensor,
-    excluded: None,
-    log_prior: Tensor | None,
-    n_admitted: None,
-) -> Tensor:
-    """Where weights end, those of the nearest rows alone, of equally near ones the first."""
-    n_rows = similarity.shape[1]
-    of_all = head.step is not None and head.step.on == "similarity"  # it needs the farthest, too
-    most = head.max_neighbors if of_all else head.most_weighed(n_rows)
-    if most is None:
-        return NONAHead.weigh(head, similarity, query, neighbors, None, log_prior)
-    nearest, positions = similarity.topk(min(most, n_rows), dim=1)
-    prior = None if log_prior is None else log_prior[positions]
-    if of_all:
-        assert head.step is not None
-        log_step = head.step(similarity, query).gather(1, positions)
-        measure = log_step if prior is None else log_step + prior
-        weights = head.weighting.weigh(head.scale(nearest), measure)
-    else:
-        nearest = nearest.float().double()  # as an index rounds them: ranks depend on ties
-        all_rows = torch.full_like(positions[:, :1], n_rows)
-        weights = NONAHead.weigh(head, nearest, query, neighbors, None, prior, all_rows)
-    return torch.zeros_like(similarity).scatter(1, positions, weights)
-
-
-def _step(
-    step: SoftStep,
-    similarity: Tensor,
-    query: Tensor | None = None,
-    excluded: None = None,
-    n_admitted: Tensor | None = None,
-) -> Tensor:
-    """On ranks, those of the nearest rows, which come nearest first; equally near ones share."""
-    if step.on != "rank" or n_admitted is None:
-        return SoftStep.forward(step, similarity, query)
-    k = similarity.shape[1]
-    place = torch.arange(k, device=similarity.device).expand_as(similarity)
-    tied = F.pad(similarity[:, 1:] == similarity[:, :-1], (1, 0))  # with the one before
-    best, distance = place.masked_fill(tied, 0), 1
-    while distance < k:  # a graph has no cumulative maximum
-        best = torch.maximum(best, F.pad(best, (distance, 0))[:, :k])
-        distance *= 2
-    last = (n_admitted - 1).clamp_min(1).to(similarity.dtype)
-    x, own = (1 - each / last for each in (best, place))
-    thresholds = step.thresholds(query)
-    log_step = STEPS[step.step](x, *thresholds)
-    return (
-        log_step.masked_fill(own <= thresholds[0], -torch.inf) if step.step == "s1" else log_step
-    )
-
-
-def _constant(value: Any, *_: object) -> Any:
-    return value
-
-
-def _weigh(
-    weighting: Weighting, s: Tensor, log_measure: Tensor | None, between: object = None
-) -> Tensor:
-    """Without exclusions, the nearest neighbour always has weight: no row is empty."""
-    nearest = s.amax(dim=1, keepdim=True)
-    logits = weighting.log_weight(s, nearest)
-    if weighting.needs_nearest:
-        lost = weighting.log_weight(nearest, nearest) == -torch.inf
-        logits = torch.where(lost, nearest_only(s, nearest), logits)
-    return (logits if log_measure is None else logits + log_measure).softmax(dim=1)
-
-
-def _log_sigmoid(weighting: Sigmoid, s: Tensor, nearest: Tensor | None = None) -> Tensor:
-    return -clamped_log1p_exp(-s - weighting.bias)
-
-
-def _log_softplus(weighting: Softplus, s: Tensor, nearest: Tensor | None = None) -> Tensor:
-    x = s + weighting.bias
-    # log(1 + u), which is all that a graph has, would lose the digits of a small u.
-    log_softplus = clamped_log1p_exp(x.clamp_min(-FAINT)).log()
-    return weighting.log_power.exp() * torch.where(x < -FAINT, faint_log_softplus(x), log_softplus)
 
 
 def graph_searchsorted(ordered: Tensor, values: Tensor, **options: object) -> Tensor:
@@ -437,7 +545,6 @@ def graph_asinh(x: Tensor) -> Tensor:
     return x.sign() * (size + (size.square() + 1).sqrt()).log()
 
 
-#: The graph's versions of torch's operations, and of methods by class and name.
 GRAPH_OPERATIONS: dict[Any, Callable[..., Tensor]] = {
     torch.ops.aten.cdist.default: graph_cdist,
     torch.ops.aten.searchsorted.Tensor: graph_searchsorted,
@@ -445,84 +552,11 @@ GRAPH_OPERATIONS: dict[Any, Callable[..., Tensor]] = {
     torch.ops.aten.cos.default: graph_cos,
     torch.ops.aten.asinh.default: graph_asinh,
 }
-GRAPH_METHODS: dict[tuple[type[nn.Module], str], Callable[..., Tensor]] = {
-    (NONAHead, "weigh"): _weigh_nearest,
-    (SoftStep, "forward"): _step,
-    (Weighting, "weigh"): _weigh,
-    (Sigmoid, "log_weight"): _log_sigmoid,
-    (Softplus, "log_weight"): _log_softplus,
-}
-
-
-def _use_graph_methods(head: nn.Module, n_rows: int) -> None:
-    """Replace methods of the modules of a head that is the graph's own, for a bank's rows."""
-    for module in head.modules():
-        if isinstance(module, NONAHead):  # a graph has no numbers that depend on tensors
-            vars(module)["most_weighed"] = partial(_constant, module.most_weighed(n_rows))
-        if isinstance(module, SoftStep) and module.params == "global":  # in its own precision
-            thresholds = tuple(each.detach().double() for each in module.thresholds())
-            vars(module)["thresholds"] = partial(_constant, thresholds)
-        for (kind, name), method in GRAPH_METHODS.items():
-            if getattr(type(module), name, None) is getattr(kind, name):  # not overridden
-                setattr(module, name, MethodType(method, module))
-
-
-class NormalScores(nn.Module):
-    """Skewed columns as normal scores, on lines between their quantiles; others as they are."""
-
-    quantiles: Tensor
-    widths: Tensor
-    rises: Tensor
-    first: Tensor
-    skewed: Tensor
-
-    def __init__(self, scaler: SmoothClipScaler):
-        super().__init__()
-        quantiles, scores = torch.as_tensor(scaler.quantiles_), torch.as_tensor(scaler.scores_)
-        widths = quantiles.diff(dim=0)
-        self.register_buffer("quantiles", quantiles[:-1])
-        self.register_buffer("widths", torch.where(widths > 0, widths, 1.0))  # no rise there
-        self.register_buffer("rises", scores.diff(dim=0))
-        self.register_buffer("first", scores[0])
-        self.register_buffer("skewed", torch.as_tensor(scaler.skewed_))
-
-    def forward(self, X: Tensor) -> Tensor:
-        skewed = X.index_select(1, self.skewed)[:, None]  # (n, 1, skewed)
-        above = (skewed - self.quantiles) / self.widths  # (n, quantiles, skewed)
-        scores = self.first + (above.clamp(0, 1) * self.rises).sum(dim=1)
-        return X.index_copy(1, self.skewed, scores)
-
-
-class Scaling(nn.Module):
-    """A fitted scaler, its result rounded to float32 as it is before an embedding."""
-
-    center: Tensor
-    scale: Tensor
-    bound: Tensor
-
-    def __init__(self, scaler: SmoothClipScaler | StandardScaler, n_features: int):
-        super().__init__()
-        self.clips = isinstance(scaler, SmoothClipScaler)
-        self.scores = NormalScores(scaler) if self.clips and len(scaler.skewed_) else None
-        center = scaler.center_ if self.clips else scaler.mean_ if scaler.with_mean else None
-        zeros, ones = torch.zeros(n_features).double(), torch.ones(n_features).double()
-        self.register_buffer("center", zeros if center is None else torch.as_tensor(center))
-        scale = scaler.scale_
-        self.register_buffer("scale", ones if scale is None else torch.as_tensor(scale))
-        # As a tensor: a plain number would overflow to infinity, as a float32 in the graph.
-        self.register_buffer("bound", torch.tensor(MAX_SCALED, dtype=torch.float64))
-
-    def forward(self, X: Tensor) -> Tensor:
-        X = X if self.scores is None else self.scores(X)
-        scaled = ((X - self.center) / self.scale).clamp(-self.bound, self.bound)
-        if self.clips:  # a graph has no hypot
-            scaled = scaled / (1 + (scaled / BOUND).square()).sqrt()
-        return scaled.float().double()
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Suppress warnings of torch's own parts, and a line for each library that it lacks."""
+    """Suppress torch's warnings, and its line for each library that is not installed."""
     logger = logging.getLogger("torch.onnx")
     before = logger.level
     logger.setLevel(logging.ERROR)
@@ -534,7 +568,7 @@ def _quiet() -> Iterator[None]:
 
 
 def _exact_scalar(value: float, dtype: int, **options: object) -> Any:
-    """A number of torch's program as a constant: torch's own translation rounds it to float32."""
+    """A number of torch's program as a constant, which torch would round to float32."""
     import onnx_ir
     from onnxscript import opset18
 
@@ -543,7 +577,7 @@ def _exact_scalar(value: float, dtype: int, **options: object) -> Any:
 
 
 def _set_inputs(graph: Any, names: list[str], texts: dict[int, list[str]]) -> None:
-    """Name the inputs of a graph of onnx_ir; those of numbered strings take the strings."""
+    """Name the inputs of a graph of onnx_ir, and let inputs of numbered strings take strings."""
     inner = [*graph.initializers.values(), *(value for node in graph for value in node.outputs)]
     numbered = [graph.inputs[j] for j in texts]
     taken = {*names, *(value.name for value in (*inner, *graph.inputs))}
@@ -576,18 +610,16 @@ def _strings_before(graph: Any, numbers: Any, texts: list[str]) -> Any:
 
 
 def _check_exportable(estimator: Any) -> None:
-    """Refuse what needs more of a query's row of pairs than sums, and models of others."""
+    """Refuse weights that are no formula of single similarities or of the nearest rows."""
     refuse_model_inside(estimator, "an ONNX graph", "use trend='kernel' or None")
-    z, n_rows = estimator.bank_.embeddings[:0], len(estimator.bank_)
-    heads = [head for head, _, _ in estimator.network_.head.split_by_head(z, z)]
-    if not all(
-        head.weighting.one_by_one or isinstance(head.weighting, Triangular) for head in heads
-    ):
-        needed = "weighting must look at one neighbour at a time for an ONNX graph"
-        raise ValueError(f"{needed}, got {estimator.weighting!r}")
-    if all(head.most_weighed(n_rows) is not None for head in heads):
-        return
-    if any(head.step is not None and head.step.on == "rank" for head in heads):
+    head = heads_of(estimator.network_)[0]  # all have the same form
+    if not (head.weighting.one_by_one or isinstance(head.weighting, Triangular)):
+        raise ValueError(
+            "weighting must look at one neighbour at a time for an ONNX graph, got "
+            f"{estimator.weighting!r}"
+        )
+    is_on_ranks = head.step is not None and head.step.on == "rank"
+    if is_on_ranks and head.most_weighed(len(estimator.bank_)) is None:
         raise ValueError(
             "softstep_on must be 'similarity' for an ONNX graph, or weights end after some number "
             "of rows, set by n_neighbors, got 'rank'"

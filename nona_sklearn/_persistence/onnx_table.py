@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from sklearn.preprocessing import StandardScaler
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -18,6 +19,7 @@ from torch.nn import functional as F
 from .._data.column_spec import DAY, MONDAY, TURN, ColumnSpec
 from .._data.columns import LEVEL_CONTENTS, Column
 from .._data.names import free_name
+from .._data.scaler import BOUND, SmoothClipScaler
 from .._data.sparse_encoder import SparseEncoder
 from .._data.table_encoder import TableEncoder
 from .._data.tables import check_table
@@ -78,13 +80,7 @@ def onnx_inputs(estimator, X):
 
 
 def exportable_snapshot(estimator: Any) -> Any:
-    """A snapshot of a fitted estimator whose input is a table that is encoded by column.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If it has another input.
-    """
+    """A snapshot of a fitted estimator; an error unless its table is encoded by column."""
     if not isinstance(estimator, NeighborEstimator):
         needed = "estimator must be one of nona_sklearn with a bank"
         raise TypeError(f"{needed}, got {estimator!r:.100}")
@@ -120,8 +116,8 @@ def input_names(encoder: TableEncoder) -> list[str]:
         return [TABLE]
     names: list[str] = []
     for j, feature in enumerate(encoder.features_):
-        own = feature.column.name
-        name = own if isinstance(own, str) and own else f"x{j}"
+        name = feature.column.name
+        name = name if isinstance(name, str) and name else f"x{j}"
         names.append(free_name(name, {*OUTPUTS, *names}, mark="_"))
     return names
 
@@ -132,13 +128,7 @@ def takes_one_table(encoder: TableEncoder) -> bool:
 
 
 def kind_of(feature: ColumnSpec) -> Any:
-    """The class that encodes a column.
-
-    Raises
-    ------
-    ValueError
-        If it is of texts.
-    """
+    """The class that encodes a column; an error for texts."""
     if feature.is_text:
         raise ValueError(
             f"text_features must be None for an ONNX graph, which has no vectoriser, got "
@@ -163,14 +153,9 @@ def text_of(level: Any) -> str:
 class Encoding(nn.Module):
     """A fitted encoder as a module: the inputs of a graph to the matrix (n, n_features_out).
 
-    Attributes
-    ----------
-    names : list of str
-        Names of the inputs.
-    takes : list of tuple of torch.dtype and int
-        What each is here, and its number of columns. Strings are numbers here, see `texts`.
-    texts : dict of int to list of str
-        The strings of an input, in the order of their numbers; the next number is of all others.
+    `names` and `takes` are the inputs' names, and their types and numbers of columns. A string is
+    the number of a level: `texts` has the strings of an input in the order of these numbers, and
+    the next number is for any other string.
     """
 
     order: Tensor
@@ -179,12 +164,12 @@ class Encoding(nn.Module):
         super().__init__()
         kinds = [kind_of(feature) for feature in encoder.features_]
         numbers = [j for j, kind in enumerate(kinds) if kind is Numbers]
-        others = [j for j, kind in enumerate(kinds) if kind is not Numbers]
-        parts = [kinds[j](encoder, j) for j in others]
+        rest = [j for j, kind in enumerate(kinds) if kind is not Numbers]
+        parts = [kinds[j](encoder, j) for j in rest]
         self.names = input_names(encoder)
         self.takes = [(kind.dtype, 1) for kind in kinds]
-        self.texts = {j: part.texts for j, part in zip(others, parts, strict=True) if part.texts}
-        self.columns = [[j] for j in others]
+        self.texts = {j: part.texts for j, part in zip(rest, parts, strict=True) if part.texts}
+        self.columns = [[j] for j in rest]
         if numbers:  # all at once
             parts.append(Numbers(encoder, numbers))
             self.columns.append(numbers)
@@ -203,18 +188,18 @@ class Encoding(nn.Module):
 
     def unknown_levels(self, *inputs: Tensor) -> Tensor:
         """Which categories have a level of which fit learned nothing, bool (n, n_categories)."""
-        each = [
+        unknown = [
             part.unknown[part.number(inputs[columns[0]])]
             for part, columns in zip(self.parts, self.columns, strict=True)
             if isinstance(part, Levels)
         ]
-        return torch.stack(each, dim=1)
+        return torch.stack(unknown, dim=1)
 
 
 def _levels(encoder: TableEncoder, j: int) -> list[Any]:
     """The levels of a category, those of an order included, without the gap."""
-    numbers = [i for i, feature in enumerate(encoder.features_) if feature.is_category]
-    stored = dict(zip(numbers, encoder.stored_levels(), strict=False))
+    categories = [i for i, feature in enumerate(encoder.features_) if feature.is_category]
+    stored = dict(zip(categories, encoder.stored_levels(), strict=False))
     if j not in stored:
         raise ValueError(
             f"{encoder.features_[j].column.label} holds categories, whose levels an estimator of "
@@ -235,19 +220,19 @@ def _gap(encoder: TableEncoder) -> np.ndarray:
 
 
 def _with_another(levels: list[Any]) -> np.ndarray:
-    """A gap, the levels of a category, and another one."""
-    other = "".join(map(str, levels)) + "?"  # longer than each
-    return object_array([None, *levels, other])
+    """A gap, the levels of a category, and a level that fit did not see."""
+    unseen = "".join(map(str, levels)) + "?"  # longer than any level
+    return object_array([None, *levels, unseen])
 
 
 def _with_levels(encoder: TableEncoder, j: int, values: np.ndarray) -> np.ndarray:
-    """Rows in which column j has these values; the others are gaps."""
+    """Encoded rows in which column j has these values and all else is a gap."""
     columns = _gaps(encoder, len(values))
     columns[j] = Column(columns[j].name, "category", values)
-    # Removed levels are strings, whatever the others are, and so is the other one.
-    of_any = snapshot(encoder)
-    of_any.features_ = [replace(feature, holds="nothing") for feature in encoder.features_]
-    return of_any.transform_columns(columns)
+    # Removed levels are strings, and so is the unseen one, whatever the category holds.
+    of_any_type = snapshot(encoder)
+    of_any_type.features_ = [replace(feature, holds="nothing") for feature in encoder.features_]
+    return of_any_type.transform_columns(columns)
 
 
 class Numbers(nn.Module):
@@ -260,9 +245,10 @@ class Numbers(nn.Module):
 
     def __init__(self, encoder: TableEncoder, columns: list[int]):
         super().__init__()
-        own = [np.flatnonzero(encoder.source_ == j) for j in columns]
-        marked = [i for i, outputs in enumerate(own) if len(outputs) > 1]
-        values, marks = [outputs[0] for outputs in own], [own[i][1] for i in marked]
+        outputs = [np.flatnonzero(encoder.source_ == j) for j in columns]
+        marked = [i for i, of_column in enumerate(outputs) if len(of_column) > 1]
+        values = [of_column[0] for of_column in outputs]
+        marks = [outputs[i][1] for i in marked]
         self.outputs = np.array([*values, *marks])
         self.register_buffer("filled", torch.from_numpy(_gap(encoder)[values]))
         self.register_buffer("marked", torch.tensor(marked, dtype=torch.long))
@@ -335,7 +321,7 @@ class NumberedLevels(Levels):
 
     def number(self, x: Tensor) -> Tensor:
         missing = x.isnan()
-        matches = [missing, x == self.levels, torch.ones_like(missing)]  # the last is of others
+        matches = [missing, x == self.levels, torch.ones_like(missing)]  # the last: unseen
         return torch.cat(matches, dim=1).int().argmax(dim=1)
 
 
@@ -370,8 +356,8 @@ class Moments(nn.Module):
 
     def forward(self, moment: Tensor) -> Tensor:
         missing = moment == NAT
-        known = moment.masked_fill(missing, 0)
-        parts = torch.cat(calendar_parts(self.calendar, known), dim=1)
+        present = moment.masked_fill(missing, 0)
+        parts = torch.cat(calendar_parts(self.calendar, present), dim=1)
         mark = F.pad(parts, (0, len(self.gap) - len(self.calendar)))  # 0: it is not missing
         return torch.where(missing, self.gap, mark)
 
@@ -390,15 +376,16 @@ def _year(moment: Tensor) -> Tensor:
 
 def _first_day(year: Tensor) -> Tensor:
     """Days from 1970 to the first of January of a year."""
-    before = year - 1
-    leap_days = (before / 4).floor() - (before / 100).floor() + (before / 400).floor()
-    return 365 * (year - 1970) + leap_days - 477  # those until 1969
+    last = year - 1
+    leap_days = (last / 4).floor() - (last / 100).floor() + (last / 400).floor()
+    return 365 * (year - 1970) + leap_days - 477  # leap days until 1969
 
 
 def _position_in_year(moment: Tensor) -> Tensor:
     year = _year(moment)
-    first, last = (_first_day(each).long() * DAY_LENGTH for each in (year, year + 1))
-    return (moment - first).double() / (last - first).double()
+    start = _first_day(year).long() * DAY_LENGTH
+    end = _first_day(year + 1).long() * DAY_LENGTH
+    return (moment - start).double() / (end - start).double()
 
 
 NUMBERS: dict[str, Callable[[Tensor], Tensor]] = {"year": _year, "days": _days}
@@ -415,3 +402,62 @@ def calendar_parts(names: Sequence[str], moment: Tensor) -> list[Tensor]:
     angles = {circle: TURN * CIRCLES[circle](moment) for circle, _ in waves}
     numbers = [NUMBERS[name](moment) for name in names if name in NUMBERS]  # they come first
     return numbers + [getattr(torch, wave)(angles[circle]) for circle, wave in waves]
+
+
+# -- what it is scaled to ----------------------------------------------------------------------
+
+
+MAX_SCALED = 1e100  # the square of a scaled number is in float64's range
+
+
+class NormalScores(nn.Module):
+    """Skewed columns as normal scores, on lines between their quantiles; others as they are."""
+
+    quantiles: Tensor
+    widths: Tensor
+    rises: Tensor
+    first: Tensor
+    skewed: Tensor
+
+    def __init__(self, scaler: SmoothClipScaler):
+        super().__init__()
+        quantiles, scores = torch.as_tensor(scaler.quantiles_), torch.as_tensor(scaler.scores_)
+        widths = quantiles.diff(dim=0)
+        self.register_buffer("quantiles", quantiles[:-1])
+        self.register_buffer("widths", torch.where(widths > 0, widths, 1.0))  # no rise there
+        self.register_buffer("rises", scores.diff(dim=0))
+        self.register_buffer("first", scores[0])
+        self.register_buffer("skewed", torch.as_tensor(scaler.skewed_))
+
+    def forward(self, X: Tensor) -> Tensor:
+        skewed = X.index_select(1, self.skewed)[:, None]  # (n, 1, skewed)
+        above = (skewed - self.quantiles) / self.widths  # (n, quantiles, skewed)
+        scores = self.first + (above.clamp(0, 1) * self.rises).sum(dim=1)
+        return X.index_copy(1, self.skewed, scores)
+
+
+class Scaling(nn.Module):
+    """A fitted scaler, its result rounded to float32 as it is before an embedding."""
+
+    center: Tensor
+    scale: Tensor
+    bound: Tensor
+
+    def __init__(self, scaler: SmoothClipScaler | StandardScaler, n_features: int):
+        super().__init__()
+        self.clips = isinstance(scaler, SmoothClipScaler)
+        self.scores = NormalScores(scaler) if self.clips and len(scaler.skewed_) else None
+        center = scaler.center_ if self.clips else scaler.mean_ if scaler.with_mean else None
+        zeros, ones = torch.zeros(n_features).double(), torch.ones(n_features).double()
+        self.register_buffer("center", zeros if center is None else torch.as_tensor(center))
+        scale = scaler.scale_
+        self.register_buffer("scale", ones if scale is None else torch.as_tensor(scale))
+        # As a tensor: a plain number would overflow to infinity, as a float32 in the graph.
+        self.register_buffer("bound", torch.tensor(MAX_SCALED, dtype=torch.float64))
+
+    def forward(self, X: Tensor) -> Tensor:
+        X = X if self.scores is None else self.scores(X)
+        scaled = ((X - self.center) / self.scale).clamp(-self.bound, self.bound)
+        if self.clips:  # a graph has no hypot
+            scaled = scaled / (1 + (scaled / BOUND).square()).sqrt()
+        return scaled.float().double()

@@ -23,7 +23,6 @@ from .._inference.evaluation import Evaluation
 from .._inference.neighbors import Neighbors
 from .._network.extractor import FeatureExtractor
 from .._network.network import NeighborNetwork
-from ..attention import NONAHead
 from ..attention.head import prior_mean
 from ..losses import WeightedLoss
 from .batches import (
@@ -196,10 +195,9 @@ def train_network(
     def attempt(network: NeighborNetwork, config: TrainingConfig) -> Attempt:
         return _train_once(network, train, valid, config, seed, deadline, report, turns)
 
-    # Neighbours predict their mean already: nothing is to be learned, unlike by a dense head.
-    averages = isinstance(network.head, NONAHead)
-    alike = averages and isinstance(train.X, Tensor) and not _varies(train.X)
-    if alike or (averages and not _varies(train.y)):
+    # Neighbours predict their mean already: nothing is to be learned.
+    alike = isinstance(train.X, Tensor) and not _varies(train.X)
+    if alike or not _varies(train.y):
         config = replace(config, n_iter_no_change=1, retries=False)
     untrained = copy.deepcopy(network) if config.retries else None
     best = attempt(network, config)
@@ -389,8 +387,6 @@ def _refine(
     Returns the loss of validation rows relative to that of the mean of the training targets; 1
     without validation rows.
     """
-    if not isinstance(network.head, NONAHead):
-        return 1.0
     refined = valid is not None or (
         config.refine_on_training and (len(train) > config.pool_size or config.n_neighbors)
     )

@@ -14,7 +14,6 @@ from nona_sklearn import (
     IntervalDisplay,
     NeighborsDisplay,
     NONARegressor,
-    SurfaceDisplay,
 )
 from nona_sklearn._data.names import Names, labels_of, names_of_new, target_names_of
 
@@ -348,7 +347,7 @@ def test_targets_in_another_order_are_the_same_whatever_their_labels(data, colum
             reg.score(X, both.set_axis(["price", "rent"], axis=1))
 
 
-def test_displays_are_labelled_with_the_names_of_the_target_and_the_features(data):
+def test_displays_are_labelled_with_the_names_of_rows_and_the_target(data):
     X, y, queries = data
     price = pd.Series(y, name="price")
     columns = ["width", "height"]
@@ -366,26 +365,6 @@ def test_displays_are_labelled_with_the_names_of_the_target_and_the_features(dat
     assert other.figure_.axes[1].get_ylabel() == "rent"
     assert (
         IntervalDisplay.from_estimator(reg, X_test, y[:7], ax=axes()).ax_.get_ylabel() == "price"
-    )
-    for library in (pd, pl):
-        table = library.DataFrame({"width": X[:, 0], "height": X[:, 1]})
-        surface = SurfaceDisplay.from_estimator(reg, table, y, grid_resolution=4, ax=axes())
-        assert (surface.ax_.get_xlabel(), surface.ax_.get_ylabel()) == ("width", "height")
-        label = surface.figure_.axes[1].get_ylabel()
-        assert label == "predicted price; price of a dot"
-
-
-@pytest.mark.filterwarnings("ignore:X does not have valid feature names")
-def test_the_surface_over_an_array_has_the_names_of_fit(data):
-    X, y, _ = data
-    reg = nona().fit(frame(X, None, ["width", "height"]), y)
-    features = ("height", "width")
-    surface = SurfaceDisplay.from_estimator(
-        reg, X, features=features, grid_resolution=3, ax=Figure().subplots()
-    )
-    assert surface.feature_names == features
-    np.testing.assert_allclose(
-        surface.predictions[0, -1], reg.predict([[X[:, 0].min(), X[:, 1].max()]])[0]
     )
 
 

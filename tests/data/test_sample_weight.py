@@ -31,7 +31,6 @@ from nona_sklearn._data.row_values import normalize_mean, weighted_quantiles
 from nona_sklearn._data.sample import Sample
 from nona_sklearn._data.splits import Split
 from nona_sklearn._data.targets import RegressionTargets
-from nona_sklearn._estimators.dense import DenseHeadRegressor
 from nona_sklearn._inference.bank import NeighborBank
 from nona_sklearn._inference.calibration import (
     _averaged_out,
@@ -61,10 +60,6 @@ def softstep_knn(**kwargs):
     return SoftStepKNeighborsRegressor(**{"max_iter": 3, "random_state": 0, **kwargs})
 
 
-def rival(**kwargs):
-    return DenseHeadRegressor(**{"n_estimators": 1, "max_iter": 3, "random_state": 0, **kwargs})
-
-
 def make_rows(n, n_outputs=None, seed=0):
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(n, 3))
@@ -82,7 +77,6 @@ ESTIMATORS = [
     nona(neighbor_pool="memory", similarity="log_l2", adjust=False),
     softstep_knn(),
     softstep_knn(hidden_layer_sizes=(8,), early_stopping=True),
-    rival(),
 ]
 
 
@@ -319,13 +313,6 @@ def test_rows_at_one_place_are_averaged_by_weight(estimator):
         estimator.set_params(softstep_on="similarity")
     prediction = estimator.fit(np.ones((60, 3)), y, sample_weight=WEIGHTS).predict(np.ones((1, 3)))
     assert prediction[0] == pytest.approx(np.average(y, weights=WEIGHTS), rel=1e-4)
-
-
-def test_a_dense_head_learns_the_weighted_mean():
-    targets = np.arange(60) % 2.0
-    reg = rival(max_iter=100, early_stopping=False)
-    reg.fit(np.ones((60, 3)), targets, sample_weight=1 + 2 * targets)
-    assert reg.predict(np.ones((1, 3)))[0] == pytest.approx(0.75, abs=0.03)
 
 
 @pytest.mark.parametrize("estimator", [nona(), softstep_knn(early_stopping=True)], ids=name_of)
@@ -664,7 +651,7 @@ def wrong(value, row=4):
         (np.eye(60)[3], "sample_weight must be above zero for at least 2 rows, got 1 of 60"),
     ],
 )
-@pytest.mark.parametrize("estimator", [nona(), softstep_knn(), rival()], ids=name_of)
+@pytest.mark.parametrize("estimator", [nona(), softstep_knn()], ids=name_of)
 def test_wrong_weights_are_refused(estimator, weights, message):
     reg = clone(estimator)
     with pytest.raises(ValueError, match=message):
@@ -672,7 +659,7 @@ def test_wrong_weights_are_refused(estimator, weights, message):
     assert vars(reg) == vars(clone(estimator))
 
 
-@pytest.mark.parametrize("estimator", [nona(), softstep_knn(), rival()], ids=name_of)
+@pytest.mark.parametrize("estimator", [nona(), softstep_knn()], ids=name_of)
 def test_a_wrong_target_is_named_by_its_row_among_all_that_were_given(estimator):
     weights, targets = np.arange(60) % 2, y.copy()
     targets[[6, 41]] = np.nan  # row 6 is as good as absent

@@ -15,7 +15,6 @@ from nona_sklearn import (
     SoftStepKNeighborsRegressor,
     save_shards,
 )
-from nona_sklearn._estimators.dense import DenseHeadRegressor
 from nona_sklearn._estimators.queries import evaluate
 from nona_sklearn._inference.calibration import crps
 from nona_sklearn._inference.distribution import NORMAL, Empirical, Noise, Smoothed
@@ -198,13 +197,6 @@ def test_rows_that_are_not_adjusted_stay(unit, adjusts):
         reg = copy.copy(unit).set_neighbor_targets(Y[::-1])
     targets = reg.explain(QUERIES)
     np.testing.assert_array_equal(targets["target"], targets["adjusted_target"])
-
-
-@pytest.mark.slow
-def test_a_dense_head_keeps_them():
-    predictions = DenseHeadRegressor(bounds="unit", **QUICK).fit(X, Y).predict(3 * QUERIES)
-    assert predictions.min() == 0
-    assert predictions.max() == 1
 
 
 # -- files ------------------------------------------------------------------------------------

@@ -18,12 +18,9 @@ from sklearn.datasets import load_digits, make_blobs
 from sklearn.ensemble import BaggingClassifier
 from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
-from sklearn.metrics import log_loss
 from sklearn.model_selection import (
     FixedThresholdClassifier,
     GridSearchCV,
-    PredefinedSplit,
-    StratifiedKFold,
     TunedThresholdClassifierCV,
 )
 from sklearn.multiclass import OneVsRestClassifier
@@ -37,21 +34,16 @@ from nona_sklearn import (
     ASSoftmax,
     EmbeddingDisplay,
     FeatureExtractor,
-    HistoryDisplay,
     IntervalDisplay,
     NeighborsDisplay,
     NONAClassifier,
     SoftStepKNeighborsClassifier,
     StepDisplay,
-    SurfaceDisplay,
-    compare_heads,
     unwrap,
 )
 from nona_sklearn._data.classes import ClassTargets, find_factors, weigh_classes
 from nona_sklearn._estimators.classification import _class_names
-from nona_sklearn._estimators.dense import DenseHeadClassifier
 from nona_sklearn._estimators.queries import evaluate
-from nona_sklearn._inspection.compare_heads import tune_knn
 
 pd = pytest.importorskip("pandas")
 
@@ -847,18 +839,6 @@ def test_transformed_labels_are_refused(animals):
         unwrap(model)
 
 
-@pytest.mark.slow
-def test_a_dense_head_predicts_but_has_no_neighbours(animals):
-    X, y, X_test, _ = animals
-    dense = DenseHeadClassifier(n_estimators=2, max_iter=2, random_state=0).fit(X, y)
-    ours = unwrap(dense)
-    probabilities = ours.predict_proba(X_test)
-    np.testing.assert_array_equal(probabilities, dense.predict_proba(X_test))
-    np.testing.assert_allclose(probabilities.sum(axis=1), 1, atol=1e-14)  # as log_loss checks
-    with pytest.raises(AttributeError, match="no attribute 'heaviest_neighbors'"):
-        ours.heaviest_neighbors(X_test)
-
-
 # -- pictures -----------------------------------------------------------------------------------
 
 
@@ -962,23 +942,6 @@ class OwnLoss(ASSoftmax):
     """A loss of one's own."""
 
 
-@pytest.mark.parametrize(
-    ("params", "expected"),
-    [
-        ({}, "log loss"),
-        ({"loss": "as_softmax"}, "log loss (in training ASSoftmax)"),
-        ({"loss": ASSoftmax(margin=0.2)}, "log loss (in training ASSoftmax)"),
-        ({"loss": OwnLoss()}, "log loss (in training OwnLoss)"),
-    ],
-)
-def test_history_is_of_the_log_loss(animals, ax, params, expected):
-    X, y, *_ = animals
-    model = make_pipeline(StandardScaler(), nona(n_estimators=2, **params)).fit(X, y)
-    display = HistoryDisplay.from_estimator(model, ax=ax)
-    assert ax.get_ylabel() == display.loss == expected
-    assert len(display.history) == 4
-
-
 def test_steps(all_fitted, ax):
     assert StepDisplay.from_estimator(all_fitted["step"], ax=ax).steps.shape == (2, 1, 1001)
 
@@ -990,8 +953,6 @@ def test_displays_of_regressors_reject_classifiers(all_fitted, animals):
             ValueError, match="must be a regressor; for classes there is predict_proba"
         ):
             IntervalDisplay.from_estimator(model, X, y)
-        with pytest.raises(ValueError, match=r"there is sklearn\.inspection\.DecisionBoundary"):
-            SurfaceDisplay.from_estimator(model, X)
     for wrong in (None, 2, "tail"):
         with pytest.raises(
             ValueError, match=r"output must be one of \[0, 1, 'kind', 'long'\], got"
@@ -999,46 +960,6 @@ def test_displays_of_regressors_reject_classifiers(all_fitted, animals):
             NeighborsDisplay.from_estimator(all_fitted["outputs"], X[:1], output=wrong)
     with pytest.raises(ValueError, match=r"one output, got targets \(48, 2\)"):
         EmbeddingDisplay.from_estimator(all_fitted["outputs"])
-
-
-# -- heads --------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_heads_are_compared_as_in_a_loop_over_them(animals):
-    X, y = animals[0].to_numpy(), animals[1].to_numpy()
-    model = nona(validation_fraction=0.3)
-    scores = compare_heads(model, X, y, cv=2)
-    train, test = next(StratifiedKFold(2).split(X, y))
-    for name, clf in [
-        ("dense", DenseHeadClassifier(**model.get_params())),
-        ("nona", clone(model).set_params(adjust=False)),
-        ("adjusted", clone(model)),
-    ]:
-        clf.fit(X[train], y[train])
-        loss = log_loss(y[test], clf.predict_proba(X[test]))
-        assert scores[name][0] == pytest.approx(-loss)
-        folds = np.full(len(train), -1)
-        folds[clf.validation_indices_[0]] = 0
-        knn = tune_knn(clf.transform(X[train]), y[train], PredefinedSplit(folds), True)
-        loss = log_loss(y[test], knn.predict_proba(clf.transform(X[test])))
-        assert scores[f"{name} + k-NN"][0] == pytest.approx(-loss, rel=1e-4)
-    again = compare_heads(model, X, y, cv=2, scoring="neg_log_loss", heads=["nona"])
-    np.testing.assert_allclose(again["nona"], scores["nona"])
-
-
-@pytest.mark.slow
-def test_heads_with_outputs_groups_and_rare_classes(animals):
-    X, y, *_ = animals
-    groups = np.arange(N) // 2
-    for labels in (both(y, X), y.mask(np.arange(N) % 12 == 0, "rare")):
-        scores = compare_heads(nona(max_iter=1), X, labels, cv=2, groups=groups)
-        assert all(np.isfinite(values).all() for values in scores.values())
-        assert (scores["nona"] < 0).all()
-    accuracy = compare_heads(
-        nona(early_stopping=False, max_iter=1), X, y, cv=2, scoring="accuracy", heads=["nona"]
-    )
-    assert ((accuracy["nona"] >= 0) & (accuracy["nona + k-NN"] <= 1)).all()
 
 
 def test_methods_of_regressors_name_those_of_classifiers():

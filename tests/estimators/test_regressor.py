@@ -1140,3 +1140,20 @@ def test_targets_are_validated_once(plane, monkeypatch):
     NONAClassifier(n_estimators=1, max_iter=1, class_weight="balanced").fit(X, labels)
     NONAClassifier(n_estimators=1, max_iter=1).fit(X, labels, sample_weight=weights)
     assert len(calls) == 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("early_stopping", [True, False])
+@pytest.mark.parametrize("kind", [NONARegressor, NONAClassifier])
+def test_the_history_marks_the_epoch_whose_weights_are_kept(plane, kind, early_stopping):
+    y = plane[2] if kind is NONARegressor else plane[2] > 0
+    params = {"n_estimators": 2, "max_iter": 12, "random_state": 0}
+    fitted = kind(early_stopping=early_stopping, **params).fit(plane[0], y)
+    loss = "valid_loss" if early_stopping else "train_loss"
+    kept = [epoch for epoch in fitted.history_ if "kept" in epoch]
+    assert [epoch["estimator"] for epoch in kept] == [0, 1]
+    for best in kept:
+        losses = [e[loss] for e in fitted.history_ if e["estimator"] == best["estimator"]]
+        assert best[loss] == min(losses)
+    assert fitted.best_loss_ == pytest.approx(np.mean([epoch[loss] for epoch in kept]))
+    assert fitted.n_estimators_ == 2

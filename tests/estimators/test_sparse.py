@@ -19,7 +19,6 @@ from nona_sklearn import (
     ShardedNeighbors,
     SoftStepKNeighborsClassifier,
     SoftStepKNeighborsRegressor,
-    compare_heads,
     export_onnx,
     load,
     save,
@@ -262,15 +261,6 @@ def test_names_of_embedding_dimensions():
     reg = make(NONARegressor, embedding_dim=2).fit(WIDE, Y)
     assert reg.get_feature_names_out().tolist() == ["nonaregressor0", "nonaregressor1"]
     assert reg.n_features_in_ == WIDE.shape[1]
-
-
-@pytest.mark.slow
-def test_heads_are_compared():
-    reg = make(NONARegressor)
-    sparse_scores = compare_heads(reg, NARROW.tocoo(), Y, cv=2)
-    dense_scores = compare_heads(reg, NARROW.toarray(), Y, cv=2)
-    for head, scores in dense_scores.items():
-        np.testing.assert_array_equal(sparse_scores[head], scores)
 
 
 @pytest.mark.slow

@@ -12,16 +12,13 @@ from matplotlib.collections import PathCollection
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from sklearn.decomposition import PCA
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import FunctionTransformer, StandardScaler
-from skorch.callbacks import Callback, EarlyStopping
+from sklearn.preprocessing import FunctionTransformer
 
 import nona_sklearn
 from nona_sklearn import (
     CoverageDisplay,
     EffectDisplay,
     EmbeddingDisplay,
-    HistoryDisplay,
     IntervalDisplay,
     NeighborsDisplay,
     NONAClassifier,
@@ -29,13 +26,10 @@ from nona_sklearn import (
     SoftStepKNeighborsClassifier,
     SoftStepKNeighborsRegressor,
     StepDisplay,
-    SurfaceDisplay,
     TableEncoder,
-    WeightingDisplay,
 )
 from nona_sklearn._inspection.displays.base import class_colors, legend_beside
 from nona_sklearn._utils.docs import page_template
-from nona_sklearn.weighting import WEIGHTINGS, SparseSoftmax
 
 
 @pytest.fixture(scope="module")
@@ -267,8 +261,6 @@ def test_one_query_and_one_output_only(reg, plane, two_outputs):
     y = np.zeros((120, 2))
     for draw in (
         lambda: EmbeddingDisplay.from_estimator(two_outputs),
-        lambda: SurfaceDisplay.from_estimator(two_outputs, plane[0], grid_resolution=2),
-        lambda: SurfaceDisplay.from_estimator(reg, plane[0], y, grid_resolution=2),
         lambda: IntervalDisplay.from_estimator(two_outputs, plane[1], plane[3]),
         lambda: IntervalDisplay.from_estimator(reg, plane[0], y),
         lambda: CoverageDisplay.from_estimator(reg, plane[0], y, by=plane[2]),
@@ -363,115 +355,6 @@ class TestStepDisplay:
     def test_needs_a_step(self, reg):
         with pytest.raises(ValueError, match="estimator must be fitted with softstep="):
             StepDisplay.from_estimator(reg)
-
-
-class TestWeightingDisplay:
-    def test_a_curve_for_each_query(self, plane, ax):
-        X, X_test, y, _ = plane
-        queries = pd.DataFrame(X_test[:3], index=["a", "b", "c"])
-        reg = NONARegressor(
-            n_estimators=1, weighting=SparseSoftmax(6), max_iter=2, random_state=0
-        ).fit(X, y)
-        display = WeightingDisplay.from_estimator(reg, queries, n_neighbors=9, ax=ax)
-        assert display.weights.shape == display.distances.shape == (3, 9)
-        # The six nearest are all that count, and so the heaviest.
-        np.testing.assert_allclose(
-            display.weights[:, :6], reg.heaviest_neighbors(X_test[:3], 6)[0], 1e-4
-        )
-        assert (display.weights[:, 6:] == 0).all()
-        bank, embedded = reg.transform(X), reg.transform(X_test[:3])
-        distances = np.sort(np.linalg.norm(embedded[:, None] - bank, axis=2), axis=1)
-        np.testing.assert_allclose(display.distances, distances[:, :9], rtol=1e-5)
-        assert legend_of(ax) == ["query a", "query b", "query c"]
-        curve, dot = ax.lines[:2]
-        np.testing.assert_array_equal(curve.get_ydata()[:6], display.weights[0, :6])
-        assert np.isnan(curve.get_ydata()[6:]).all()  # nothing has no logarithm
-        assert dot.get_xydata()[0].tolist() == [display.distances[0, 5], display.weights[0, 5]]
-
-    def test_the_first_of_several_networks(self, dense, plane, ax):
-        """Of weights that count rows twice, and of adjusted ones."""
-        X, X_test, *_ = plane
-        weighted = copy.deepcopy(dense)
-        weighted.add_neighbors(X[:5], np.zeros(5), sample_weight=np.full(5, 2.0))
-        display = WeightingDisplay.from_estimator(weighted, X_test[:2], n_neighbors=999, ax=ax)
-        np.testing.assert_allclose(display.weights.sum(axis=1), 1, rtol=1e-5)
-        assert display.weights.shape == (2, len(X) + 5)
-        assert legend_of(ax) == ["query 0", "query 1"]
-        assert "dot" not in ax.get_xlabel()
-        query = torch.from_numpy(weighted.transform(X_test[:2]))
-        bank = weighted.network_.head.metric_part(weighted.bank_.embeddings)
-        ours, theirs = (each.chunk(weighted.n_estimators_, dim=1)[0] for each in (query, bank))
-        nearest = torch.cdist(ours.double(), theirs.double()).amin(dim=1)
-        np.testing.assert_allclose(display.distances[:, 0], nearest, rtol=1e-5)
-
-    def test_all_weightings_side_by_side(self, ax):
-        display = WeightingDisplay.from_weightings(ax=ax)
-        assert legend_of(ax) == list(WEIGHTINGS)
-        np.testing.assert_allclose(display.weights.sum(axis=1), 1, rtol=1e-5)
-        assert (np.diff(display.weights, axis=1) <= 1e-6).all()  # the nearer, the heavier
-        curves = [
-            line for line in ax.lines if len(line.get_xdata()) > 1 and line.get_label() != "90%"
-        ]
-        looks = {(line.get_color(), line.get_linestyle()) for line in curves}
-        assert len(looks) == len(curves) == len(WEIGHTINGS)
-
-    def test_on_paper(self, ax):
-        display = WeightingDisplay.from_weightings(
-            ["softmax", SparseSoftmax(1), "uniform"], [np.log(3), 0], ax=ax
-        )
-        expected = [[3 / 4, 1 / 4], [1, 0], [1 / 2, 1 / 2]]
-        np.testing.assert_allclose(display.weights, expected, rtol=1e-6)
-        assert legend_of(ax)[1] == "SparseSoftmax(n_neighbors=1)"
-
-    def test_what_it_cannot_draw(self):
-        with pytest.raises(ValueError, match=r"distances must be finite numbers .*, got \[-1\]"):
-            WeightingDisplay.from_weightings(distances=[-1])
-        with pytest.raises(ValueError, match=r"weighting must be one of .*, got 'none'"):
-            WeightingDisplay.from_weightings(["none"])
-
-
-class TestSurfaceDisplay:
-    def test_surface_and_rows_share_colours(self, reg, plane, ax):
-        X, _, y, _ = plane
-        display = SurfaceDisplay.from_estimator(reg, X, 3 * y, grid_resolution=6, ax=ax)
-        corner = [X[:, 0].max(), X[:, 1].min()]
-        np.testing.assert_allclose(display.predictions[0, -1], reg.predict([corner])[0])
-        surface, dots = ax.collections
-        np.testing.assert_array_equal(dots.get_offsets(), X)
-        np.testing.assert_array_equal(dots.get_array(), 3 * y)
-        assert dots.norm.vmin == surface.norm.vmin <= 3 * y.min()
-        assert dots.norm.vmax == surface.norm.vmax >= 3 * y.max()
-        color = surface.cmap(surface.norm(surface.get_array()[0]))
-        assert to_hex(dots.cmap(dots.norm(surface.get_array()[0]))) == to_hex(color)
-        assert ax.get_xlabel() == "feature 0"
-
-    def test_named_features_with_the_others_at_their_medians(self, plane, ax):
-        names = ["a", "b", "c"]
-        X = pd.DataFrame(np.column_stack([plane[0], plane[0][:, 0] ** 2]), columns=names)
-        model = make_pipeline(StandardScaler(), NONARegressor(max_iter=2, random_state=0))
-        model.fit(X, plane[2])
-        display = SurfaceDisplay.from_estimator(
-            model, X, features=("c", "a"), grid_resolution=4, ax=ax
-        )
-        query = pd.DataFrame([[X.a.max(), X.b.median(), X.c.min()]], columns=names)
-        np.testing.assert_allclose(display.predictions[-1, 0], model.predict(query)[0])
-        assert (ax.get_xlabel(), ax.get_ylabel()) == ("c", "a")
-        assert len(ax.collections) == 1  # no targets, no rows
-
-    def test_other_features_than_numbers_are_refused(self, reg, ax):
-        X = pd.DataFrame({"a": [1.0, 2.0], "b": ["p", "q"]})
-        with pytest.raises(ValueError, match=r"X must hold numbers only: .*'p'"):
-            SurfaceDisplay.from_estimator(reg, X, ax=ax)
-
-    @pytest.mark.parametrize("features", [(0,), (0, 0), (0, 2), ("a", "b")])
-    def test_features_are_two_columns(self, reg, plane, features):
-        with pytest.raises(ValueError, match="features must be two columns of X, got"):
-            SurfaceDisplay.from_estimator(reg, plane[0], features=features)
-
-    def test_one_prediction_everywhere(self, ax):
-        SurfaceDisplay(np.arange(2), np.arange(2), np.ones((2, 2))).plot(ax)
-        (surface,) = ax.collections
-        assert surface.norm.vmin < 1 < surface.norm.vmax
 
 
 class TestIntervalDisplay:
@@ -614,55 +497,6 @@ class TestCoverageDisplay:
             CoverageDisplay.from_estimator(reg, plane[1], plane[3], by="day")
 
 
-class TestHistoryDisplay:
-    def test_losses_and_the_epoch_kept(self, plane, ax):
-        reg = NONARegressor(n_estimators=2, max_iter=6, random_state=0).fit(plane[0], plane[2])
-        HistoryDisplay.from_estimator(reg, ax=ax)
-        for i in range(2):
-            epochs = [epoch for epoch in reg.history_ if epoch["estimator"] == i]
-            train, valid, kept = ax.lines[3 * i : 3 * i + 3]
-            numbers = [epoch["epoch"] for epoch in epochs]
-            np.testing.assert_array_equal(train.get_xdata(), numbers)
-            np.testing.assert_array_equal(train.get_ydata(), [e["train_loss"] for e in epochs])
-            np.testing.assert_array_equal(valid.get_ydata(), [e["valid_loss"] for e in epochs])
-            assert kept.get_ydata() == valid.get_ydata().min()
-            assert len({line.get_color() for line in (train, valid, kept)}) == 1
-        assert ax.get_yscale() == "log"
-        assert legend_of(ax) == ["training", "validation", "kept"]
-        assert ax.get_title() == "Training: 2 networks, a colour each"
-
-    def test_without_validation(self, ax):
-        losses = [1.0, 0.99995, 0.5, 0.6]
-        history = [{"epoch": i + 1, "train_loss": loss} for i, loss in enumerate(losses)]
-        history[2]["kept"] = True
-        HistoryDisplay(history).plot(ax)
-        train, kept = ax.lines
-        np.testing.assert_array_equal(train.get_ydata(), losses)
-        assert kept.get_xydata().tolist() == [[3, 0.5]]
-        assert legend_of(ax) == ["training", "kept"]
-
-    @pytest.mark.slow
-    @pytest.mark.parametrize("early_stopping", [True, False])
-    @pytest.mark.parametrize("kind", [NONARegressor, NONAClassifier])
-    def test_keeps_what_early_stopping_keeps(self, plane, kind, early_stopping, ax):
-        best = []
-
-        class Watch(Callback):
-            def on_train_end(self, net, **kwargs):
-                stops = [c for _, c in net.callbacks_ if isinstance(c, EarlyStopping)]
-                best.append(stops[0].best_epoch_)
-
-        y = plane[2] if kind is NONARegressor else plane[2] > 0
-        params = {"n_estimators": 2, "max_iter": 12, "random_state": 0}
-        fitted = kind(early_stopping=early_stopping, callbacks=[Watch()], **params)
-        HistoryDisplay.from_estimator(fitted.fit(plane[0], y), ax=ax)
-        dots = [line for line in ax.lines if line.get_marker() == "o"]
-        assert [dot.get_xdata()[0] for dot in dots] == best
-        losses = [dot.get_ydata()[0] for dot in dots]
-        assert fitted.best_loss_ == pytest.approx(np.mean(losses))
-        assert fitted.n_estimators_ == 2
-
-
 PREDICTED = np.array([1.0, 3.0, 2.0])
 HELD = np.array([[0.0, 2.0], [2.0, 4.0], [1.0, 3.0]])
 
@@ -703,7 +537,6 @@ class TestIntervalsOfAnyModel:
         assert not ax.has_data()
 
 
-EPOCHS = [{"epoch": 1, "train_loss": 1.0}, {"epoch": 2, "train_loss": 0.5, "kept": True}]
 PICTURES = {
     "neighbours": NeighborsDisplay(np.array([0.7, 0.3]), np.array([1.0, 2.0]), ["a", "b"], 1.3),
     "votes": NeighborsDisplay(
@@ -714,11 +547,8 @@ PICTURES = {
     "embedding": EmbeddingDisplay(HELD, PREDICTED),
     "classes": EmbeddingDisplay(HELD, PREDICTED, classes=np.array([1.0, 2.0, 3.0])),
     "steps": StepDisplay(PREDICTED, np.ones((1, 1, 3))),
-    "weighting": WeightingDisplay(HELD.T, np.ones((2, 3)) / 3, ["a", "b"]),
-    "surface": SurfaceDisplay(PREDICTED[[0, 2, 1]], np.arange(2.0), HELD.T, HELD, PREDICTED),
     "intervals": IntervalDisplay(HELD, PREDICTED, PREDICTED),
     "coverage": CoverageDisplay(np.array([True, False, True]), np.arange(3.0)),
-    "history": HistoryDisplay(EPOCHS),
 }
 
 
@@ -735,7 +565,7 @@ class TestStyles:
             assert each.get_linewidths() == [3.0]
             assert [to_hex(color) for color in each.get_edgecolors()] == ["#ff0000"]
 
-    @pytest.mark.parametrize("picture", ["steps", "weighting", "intervals", "coverage", "history"])
+    @pytest.mark.parametrize("picture", ["steps", "intervals", "coverage"])
     @pytest.mark.parametrize("name", ["linewidth", "lw"])
     def test_of_curves(self, picture, name, ax):
         PICTURES[picture].plot(ax, line_kwargs={name: 7.0, "c": "red"})
@@ -745,12 +575,10 @@ class TestStyles:
         assert curves
         assert {(line.get_linewidth(), line.get_color()) for line in curves} == {(7.0, "red")}
 
-    def test_of_bars_surfaces_and_intervals(self):
-        bars, surface, intervals = (Figure().subplots() for _ in range(3))
+    def test_of_bars_and_intervals(self):
+        bars, intervals = (Figure().subplots() for _ in range(2))
         PICTURES["votes"].plot(bars, bar_kwargs={"hatch": "//"})
         assert [bar.get_hatch() for bar in bars.patches[:2]] == ["//", "//"]
-        PICTURES["surface"].plot(surface, surface_kwargs={"cmap": "magma"})
-        assert {each.get_cmap().name for each in surface.collections} == {"magma"}
         PICTURES["intervals"].plot(intervals, interval_kwargs={"lw": 9})
         assert intervals.collections[0].get_linewidths() == [9]
 
@@ -806,9 +634,7 @@ def test_long_legends_take_several_columns(n_labels, n_columns, ax):
     assert len(lefts) == n_columns
 
 
-@pytest.mark.parametrize(
-    "kind", [SurfaceDisplay, IntervalDisplay, EmbeddingDisplay, CoverageDisplay]
-)
+@pytest.mark.parametrize("kind", [IntervalDisplay, EmbeddingDisplay, CoverageDisplay])
 def test_what_is_no_estimator_is_refused(kind, plane):
     with pytest.raises(TypeError, match=r"must be a .*[rR]egressor.*, got 3"):
         kind.from_estimator(3, plane[0], plane[2])
@@ -817,16 +643,6 @@ def test_what_is_no_estimator_is_refused(kind, plane):
 @pytest.mark.parametrize(
     ("kind", "changed", "message"),
     [
-        *(
-            (SurfaceDisplay, {"grid_resolution": n}, "grid_resolution must be an integer of at")
-            for n in (0, 1, 1.5, "a", True)
-        ),
-        *(
-            (SurfaceDisplay, {"features": features}, f"features must be two .*, got {features}")
-            for features in (3, None)
-        ),
-        (SurfaceDisplay, {"X": None}, r"X must be a table of shape .*, got None"),
-        (SurfaceDisplay, {"y": [1.0]}, "inconsistent numbers of samples: X has 30, y has 1"),
         (EmbeddingDisplay, {"y": [1.0]}, "inconsistent numbers of samples: X has 30, y has 1"),
         (EmbeddingDisplay, {"max_rows": 1}, "max_rows must be an integer of at least 2, got 1"),
         (IntervalDisplay, {"y": np.full(30, np.nan)}, "Input y_true contains NaN"),

@@ -22,19 +22,15 @@ from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 from nona_sklearn import (
     EmbeddingDisplay,
-    HistoryDisplay,
     IntervalDisplay,
     NeighborsDisplay,
     NONARegressor,
     SoftStepKNeighborsRegressor,
     StepDisplay,
-    SurfaceDisplay,
     unwrap,
 )
 from nona_sklearn._estimators.classification import NeighborClassifier
-from nona_sklearn._estimators.dense import DenseHeadRegressor
 from nona_sklearn._estimators.regression import NeighborRegressor
-from nona_sklearn._inspection.transformed import TransformedTargets
 from nona_sklearn._inspection.unwrap import UnwrappedClassifier, UnwrappedRegressor
 
 pd = pytest.importorskip("pandas")
@@ -221,9 +217,6 @@ def test_wrong_arguments_are_errors(model, houses):
         ours.set_neighbor_targets(np.full(N, -1.0))  # of which there is no logarithm
     with pytest.raises(ValueError, match=r"Input y contains infinity: inf in row 59$"):
         ours.set_neighbor_targets(np.r_[np.ones(N - 1), np.inf])
-    dense = DenseHeadRegressor(n_estimators=1, max_iter=1).fit(houses[0], houses[1])
-    with pytest.raises(AttributeError, match="no attribute 'kneighbors'"):
-        unwrap(dense).kneighbors()
 
 
 # -- in the user's units ------------------------------------------------------------------------
@@ -511,11 +504,6 @@ def test_displays_draw_prices(fitted, houses):
     np.testing.assert_allclose(embedding.targets, prices)
     others = EmbeddingDisplay.from_estimator(model, X_test, truth, ax=ax())
     np.testing.assert_array_equal(others.targets, truth)
-    surface = SurfaceDisplay.from_estimator(model, houses[0], prices, grid_resolution=3, ax=ax())
-    assert (surface.predictions > 0).all()
-    assert surface.feature_names == ("width", "height")
-    history = HistoryDisplay.from_estimator(ours, ax=ax()).history
-    assert history == ours.estimator.history_
 
 
 def test_the_step_and_the_target_inside_a_pipeline(houses):
@@ -527,11 +515,8 @@ def test_the_step_and_the_target_inside_a_pipeline(houses):
         model[-1], model[0].transform(X_test), n_points=5, ax=Figure().subplots()
     )
     np.testing.assert_array_equal(steps, expected.steps)
-    surface = SurfaceDisplay.from_estimator(model, X, grid_resolution=3, ax=Figure().subplots())
-    assert surface.target_name == "price"
-    linear = LinearRegression().fit(X, prices)
-    other = SurfaceDisplay.from_estimator(linear, X, grid_resolution=3, ax=Figure().subplots())
-    assert other.target_name == "target"  # any regressor has a surface
+    intervals = IntervalDisplay.from_estimator(model, ax=Figure().subplots())
+    assert intervals.target_name == "price"
 
 
 def test_a_target_that_rises_and_falls_has_no_quantiles():
@@ -556,7 +541,7 @@ def test_unknown_outputs_stay_unknown():
     model = TransformedTargetRegressor(inner, func=np.log, inverse_func=np.exp).fit(y, y)
     values = np.array([[0.0, 1.0], [np.nan, 1.0]])
     inside = unwrap(model)
-    back = TransformedTargets(inside.estimator, inside.transformers).back(values)
+    back = inside.back(values)
     np.testing.assert_allclose(back[0], np.exp(values[0]))
     assert np.isnan(back[1]).all()
 

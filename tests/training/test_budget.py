@@ -26,7 +26,6 @@ from nona_sklearn import (
 )
 from nona_sklearn._data.sample import Sample
 from nona_sklearn._estimators import fitting
-from nona_sklearn._estimators.dense import DenseHeadClassifier, DenseHeadRegressor
 from nona_sklearn._training import budget as budget_module
 from nona_sklearn._training import callbacks, ensemble, trainer
 from nona_sklearn._training.budget import Budget
@@ -39,8 +38,6 @@ EACH = pytest.mark.parametrize(
     [
         NONARegressor(**SMALL),
         NONAClassifier(**SMALL),
-        DenseHeadRegressor(**SMALL),
-        DenseHeadClassifier(**SMALL),
         SoftStepKNeighborsRegressor(random_state=0),
         SoftStepKNeighborsClassifier(random_state=0),
     ],

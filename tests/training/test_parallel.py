@@ -15,7 +15,6 @@ from sklearn.base import clone
 from skorch.callbacks import Callback
 
 from nona_sklearn import NONAClassifier, NONARegressor
-from nona_sklearn._estimators.dense import DenseHeadRegressor
 from nona_sklearn._training import ensemble
 from nona_sklearn._training.callbacks import YieldTurn
 from nona_sklearn._training.parallel import train_in_threads
@@ -34,7 +33,7 @@ def reach(condition):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("n_estimators", [1, 3])
-@pytest.mark.parametrize("kind", [NONARegressor, NONAClassifier, DenseHeadRegressor])
+@pytest.mark.parametrize("kind", [NONARegressor, NONAClassifier])
 def test_the_number_of_threads_changes_nothing(plane, kind, n_estimators):
     X, X_test, y, _ = plane
     y = y > y.mean() if kind is NONAClassifier else y

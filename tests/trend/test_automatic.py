@@ -18,7 +18,6 @@ from nona_sklearn import (
     save,
 )
 from nona_sklearn._estimators import architectures
-from nona_sklearn._estimators.dense import DenseHeadRegressor
 from nona_sklearn._estimators.upgrades import upgrade_nona, upgrade_softstep
 
 RNG = np.random.default_rng(0)
@@ -95,12 +94,6 @@ def test_an_extractor_has_none(layers):
     adjust = False if layers is None else "auto"
     reg = quick(feature_extractor=nn.Linear(3, 2), hidden_layer_sizes=layers, adjust=adjust)
     assert reg.fit(X.astype(np.float32), Y).trend_ is None
-
-
-def test_a_dense_head_has_none():
-    """Its networks are those of an estimator without a trend."""
-    dense = DenseHeadRegressor(max_iter=2, random_state=0).fit(X, Y)
-    assert (dense.trend_, dense.n_estimators_) == (None, 5)
 
 
 def test_each_fit_chooses_anew():

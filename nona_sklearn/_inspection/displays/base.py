@@ -1,27 +1,24 @@
-"""What the pictures share: axes and styles, colours, legends, and checks of their data."""
+"""What the displays share: axes and styles, colours, legends, and checks of their data."""
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-from sklearn.base import is_classifier
 
 from ..._data.names import target_names_of
 from ..._utils.extras import import_extra
-from ..unwrap import unwrap
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 LEGEND_ROWS = 20
-COLORS = "petroff10"  # of matplotlib's, which colour-blind readers can distinguish
+COLORS = "petroff10"  # colour-blind readers can distinguish these colours of matplotlib
 
 
 class Display:
-    """The frame of a picture: where it is drawn, and how it may look."""
+    """Where a display is drawn, and the styles of its parts."""
 
     ax_: Axes
     figure_: Figure
@@ -33,9 +30,9 @@ class Display:
         ----------
         ax : matplotlib Axes, optional
             Where to draw; a new figure by default.
-        scatter_kwargs, line_kwargs, bar_kwargs, interval_kwargs, surface_kwargs : dict, optional
-            Arguments of matplotlib for dots, curves, bars, vertical lines and filled contours.
-            Each picture takes those of its own parts.
+        scatter_kwargs, line_kwargs, bar_kwargs, interval_kwargs : dict, optional
+            Arguments of matplotlib for dots, curves, bars and vertical lines. A display takes
+            those of the parts that it draws.
 
         Returns
         -------
@@ -45,7 +42,7 @@ class Display:
         Raises
         ------
         TypeError
-            If the picture has no such part, or a style is not a dict.
+            If the display has no such part, or a style is not a dict.
 
         Examples
         --------
@@ -61,7 +58,7 @@ class Display:
         raise NotImplementedError
 
     def _start(self, ax, **styles):
-        """Check the styles, set the axes, and return these and the styles by canonical names."""
+        """Set the axes, and return them and each style, a dict by matplotlib's full names."""
         import_extra(type(self).__name__, "matplotlib", extra="demo")
         from matplotlib.cbook import normalize_kwargs
         from matplotlib.collections import LineCollection, PathCollection
@@ -82,14 +79,11 @@ class Display:
             "bar_kwargs": Rectangle,
             "interval_kwargs": LineCollection,
         }
-        return ax, *(
-            normalize_kwargs(style, artists[part]) if part in artists else style or {}
-            for part, style in styles.items()
-        )
+        return ax, *(normalize_kwargs(style, artists[part]) for part, style in styles.items())
 
 
 def class_colors(n_classes):
-    """A colour for each class, (n_classes, 4): the same in every picture."""
+    """A colour for each class, (n_classes, 4), the same in every display."""
     from matplotlib import color_sequences, colormaps
     from matplotlib.colors import to_rgba_array
 
@@ -102,17 +96,12 @@ def class_colors(n_classes):
 def legend_beside(ax, n_labels, title=None):
     """Draw a legend on the right of the axes, in as many columns as the labels need."""
     n_columns = -(-n_labels // LEGEND_ROWS)
-    place = {"loc": "center left", "bbox_to_anchor": (1, 0.5)}
-    ax.legend(title=title, ncols=n_columns, fontsize="small", **place)
-
-
-def count_networks(n_networks):
-    """Number of networks, as a part of a title."""
-    return "1 network" if n_networks == 1 else f"{n_networks} networks, a colour each"
+    beside = {"loc": "center left", "bbox_to_anchor": (1, 0.5)}
+    ax.legend(title=title, ncols=n_columns, fontsize="small", **beside)
 
 
 def metric_embeddings(model, X):
-    """Embeddings of the rows of `X`, or of the bank, where rows are compared."""
+    """Embeddings in which rows of `X`, or of the bank, are compared, (n, d)."""
     estimator = model.estimator
     rows = estimator.bank_.embeddings if X is None else model.embed(X).embeddings
     return estimator.network_.head.metric_part(rows)
@@ -120,23 +109,10 @@ def metric_embeddings(model, X):
 
 def target_name(model, y=None):
     """Name of the only target: that of `y` or, without one, of the targets given to fit."""
-    names = target_names_of(y)
-    if names is None:
-        with suppress(TypeError):  # a model without one of our estimators
-            names = unwrap(model).target_names_
+    names = target_names_of(y) or model.target_names_
     return names[0] if names else "target"
 
 
 def check_one_output(shape):
     if len(shape) != 1:
         raise ValueError(f"y must be one output, got targets {tuple(shape)}")
-
-
-def check_regressor(estimator, instead):
-    """Refuse what is no regressor; for a classifier, name the alternative for classes."""
-    if not hasattr(estimator, "predict"):
-        raise TypeError(f"estimator must be a regressor, got {estimator!r}")
-    if is_classifier(estimator):
-        raise ValueError(
-            f"estimator must be a regressor; for classes there is {instead}; got {estimator!r}"
-        )

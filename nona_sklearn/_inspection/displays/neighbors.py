@@ -14,7 +14,7 @@ from ..unwrap import unwrap
 from .base import Display, class_colors, legend_beside
 
 MOST_ROWS = 64  # to be drawn if their number is not given
-MOST_NAMES = 40  # of rows that have room side by side
+MOST_NAMES = 40  # there is room for so many
 LONGEST_NAME = 40  # of a row, in characters
 LEAST_SHOWN = 0.01  # of the longest bar: a class in the network's, to be in the legend
 LARGEST_DOT, LEAST_DOT = 120, 6  # areas, in square points: the heaviest row's, a visible one's
@@ -144,30 +144,31 @@ class NeighborsDisplay(Display):
             raise ValueError(f"X must be one query, got predictions {predictions.shape}")
         number, name = choose_output(model, predictions.size, output)
         bank = model.estimator.bank_
-        wanted = MOST_ROWS if n_neighbors is None else check_integer("n_neighbors", n_neighbors)
-        found = model.explanation(X, min(wanted, len(bank) - (row is not None)))
-        lines = found.of_rows
+        most = MOST_ROWS if n_neighbors is None else check_integer("n_neighbors", n_neighbors)
+        explanation = model.explanation(X, min(most, len(bank) - (row is not None)))
+        lines = explanation.of_rows
         if not lines.any():
             raise ValueError("the query has no neighbors: no row of the bank is earlier than it")
-        names = bank.names_of(found.positions[lines])
-        if row_names is not None:
-            given = np.asarray(row_names)
-            if given.ndim != 1:
-                raise ValueError(f"row_names must be a list of names, got {row_names!r:.100}")
-            ids = bank.ids.cpu().numpy()[found.positions[lines]]
-            renamed = ids < len(given)
-            names = names.astype(object)
-            names[renamed] = given[ids[renamed]]
         if row is not None:
-            y_true = model.neighbor_targets()[bank.positions(X.ids.cpu().numpy())].flat[number]
+            position = bank.positions(X.ids.cpu().numpy())
+            y_true = model.neighbor_targets()[position].flat[number]
         if is_classifier(model.estimator):
-            data = _class_data(model, X, found, number)
+            data = _class_data(model, X, explanation, number)
             check_class(y_true, data["probabilities"])
         else:
-            data = _number_data(found, number)
+            targets = explanation.targets[lines, number]
+            adjusted = explanation.adjusted[lines, number]
+            is_moved = not np.array_equal(targets, adjusted)
+            data = {"targets": targets, "adjusted_targets": adjusted if is_moved else None}
             check_number(y_true)
-        data |= {"names": names, "prediction": predictions.flat[number], "target_name": name}
-        display = cls(found.weights[lines], y_true=y_true, **data)
+        display = cls(
+            explanation.weights[lines],
+            names=_names_of(bank, explanation.positions[lines], row_names),
+            prediction=predictions.flat[number],
+            y_true=y_true,
+            target_name=name,
+            **data,
+        )
         return display.plot(ax, scatter_kwargs=scatter_kwargs, bar_kwargs=bar_kwargs)
 
     def plot(
@@ -187,20 +188,16 @@ class NeighborsDisplay(Display):
         ax.set_yticks(named, [self._row_label(i) for i in named], fontsize="small")
         ax.set_ylim(n_rows - 0.4, -0.6)  # the heaviest is on top
         if self.added:
-            places = range(n_rows, n_rows + len(self.added))
+            below = range(n_rows, n_rows + len(self.added))
             labels = [*ax.get_yticklabels(), *self.added]
-            ax.set_yticks([*named, *places], labels, fontsize="small")
-            ax.set_ylim(places[-1] + 0.6, -0.6)
+            ax.set_yticks([*named, *below], labels, fontsize="small")
+            ax.set_ylim(below[-1] + 0.6, -0.6)
         if self.probabilities is None:
             self._write_contributions(ax, named)
-        ax.set_title(self._title())
+        share = self.weights.sum()
+        several = f"{n_rows} neighbours ({share:.0%} of the weight)"
+        ax.set_title(several if share <= 1 - ROUNDING else f"all {n_rows} neighbours")
         return self
-
-    def _title(self):
-        n_rows, share = len(self.weights), self.weights.sum()
-        if share > 1 - ROUNDING:
-            return f"all {n_rows} neighbours"
-        return f"{n_rows} neighbours ({share:.0%} of the weight)"
 
     def _row_label(self, i):
         name = str(self.names[i])
@@ -210,8 +207,10 @@ class NeighborsDisplay(Display):
     def _write_contributions(self, ax, named):
         """Write to the right what rows add to the prediction: weight times adjusted target."""
         adjusted = self.targets if self.adjusted_targets is None else self.adjusted_targets
-        added = self.weights * adjusted
-        texts = [f"{value:.{_decimals(added)}f}" for value in (*added[named], added.sum())]
+        contributions = self.weights * adjusted
+        largest = np.abs(contributions).max()  # has three digits, at least
+        decimals = max(0, 2 - int(np.floor(np.log10(largest)))) if largest else 0
+        texts = [f"{c:.{decimals}f}" for c in (*contributions[named], contributions.sum())]
         right = ax.secondary_yaxis("right")
         right.set_yticks(named, texts[:-1], fontsize="small")
         right.set_ylabel(f"contribution, {texts[-1]} in all")
@@ -219,8 +218,8 @@ class NeighborsDisplay(Display):
     def _draw_classes(self, ax, bars):
         labels = list(self.probabilities)
         colors = dict(zip(labels, class_colors(len(labels)), strict=True))
-        own = [colors[label] for label in self.targets]
-        ax.barh(np.arange(len(self.weights)), self.weights, **{"color": own, **bars})
+        styles = {"color": [colors[label] for label in self.targets], **bars}
+        ax.barh(np.arange(len(self.weights)), self.weights, **styles)
         if self.added:
             self._draw_added(ax, [*colors.values()], bars)
         notes = [("predicted", self.prediction), ("true", self.y_true)]
@@ -235,21 +234,21 @@ class NeighborsDisplay(Display):
         legend_beside(ax, len(drawn), self.target_name)  # inside, it would cover bars
 
     def _draw_added(self, ax, colors, bars):
-        """Bars under the neighbours: classes side by side, those that lose to the left of 0."""
-        for place, added in enumerate(self.added.values(), len(self.weights)):
+        """Draw a bar for each class below the neighbours: losses are to the left of 0."""
+        for line, added in enumerate(self.added.values(), len(self.weights)):
             for sign in (1, -1):
                 lengths = np.maximum(sign * np.array([*added.values()]), 0)
                 starts = np.where(lengths > 0, lengths.cumsum() - lengths, 0)
-                own = {"left": sign * starts, "color": colors, **bars}
-                ax.barh(np.full(len(colors), place), sign * lengths, **own)
+                styles = {"left": sign * starts, "color": colors, **bars}
+                ax.barh(np.full(len(colors), line), sign * lengths, **styles)
         ax.axvline(0, color="0.2", linewidth=0.8)
 
     def _legend_labels(self):
         """The classes that are drawn, predicted or true, the most probable first."""
         shown = dict.fromkeys([*self.targets, self.prediction])
-        added = [pair for each in (self.added or {}).values() for pair in each.items()]
-        longest = max(self.weights.max(), *(abs(size) for _, size in added), 0)
-        shown |= dict.fromkeys(c for c, size in added if abs(size) > LEAST_SHOWN * longest)
+        added = [pair for amounts in (self.added or {}).values() for pair in amounts.items()]
+        longest = max(self.weights.max(), *(abs(amount) for _, amount in added), 0)
+        shown |= dict.fromkeys(c for c, amount in added if abs(amount) > LEAST_SHOWN * longest)
         if self.y_true is not None:
             shown[self.y_true] = None
         return sorted(shown, key=lambda label: -self.probabilities.get(label, 0))
@@ -257,15 +256,15 @@ class NeighborsDisplay(Display):
     def _draw_numbers(self, ax, dots):
         from matplotlib.transforms import ScaledTranslation
 
-        place = np.arange(len(self.weights))
+        lines = np.arange(len(self.weights))
         sizes = np.maximum(LARGEST_DOT * self.weights / self.weights.max(), LEAST_DOT)
         styles = {"s": sizes, "color": "tab:blue", **dots}
-        drawn = ax.scatter(self.targets, place, **styles, label="target of a neighbour")
+        drawn = ax.scatter(self.targets, lines, **styles, label="target of a neighbour")
         if self.adjusted_targets is not None:
             color = drawn.get_facecolor()
-            ax.hlines(place, self.targets, self.adjusted_targets, color, linestyle=":")
+            ax.hlines(lines, self.targets, self.adjusted_targets, color, linestyle=":")
             rings = {**styles, "facecolors": "none", "edgecolors": color, "color": None}
-            ax.scatter(self.adjusted_targets, place, **rings, label="adjusted to the query")
+            ax.scatter(self.adjusted_targets, lines, **rings, label="adjusted to the query")
         ax.axvline(self.prediction, color="tab:orange", zorder=0, label="prediction")
         if self.y_true is not None:
             true = {"color": "tab:green", "linestyle": "--", "zorder": 0}
@@ -276,12 +275,6 @@ class NeighborsDisplay(Display):
         legend = ax.legend(loc="upper center", **below, ncols=2, fontsize="small")
         for handle in legend.legend_handles[: 1 + (self.adjusted_targets is not None)]:
             handle.set_sizes([LARGEST_DOT / 2])
-
-
-def _decimals(values):
-    """Decimals with which the largest of some values has three digits, at least."""
-    largest = np.abs(values).max()
-    return max(0, 2 - int(np.floor(np.log10(largest)))) if largest else 0
 
 
 def choose_output(model, n_outputs, output):
@@ -297,27 +290,38 @@ def choose_output(model, n_outputs, output):
     return number, names[number] if names else plain
 
 
-def _number_data(found, number):
-    """What is drawn of neighbours with numbers as targets."""
-    targets = found.targets[found.of_rows, number]
-    adjusted = found.adjusted[found.of_rows, number]
-    moved = not np.array_equal(targets, adjusted)
-    return {"targets": targets, "adjusted_targets": adjusted if moved else None}
+def _names_of(bank, positions, row_names):
+    """Names of rows of the bank, (k,): those given by their ids, where there are any."""
+    names = bank.names_of(positions)
+    if row_names is None:
+        return names
+    given = np.asarray(row_names)
+    if given.ndim != 1:
+        raise ValueError(f"row_names must be a list of names, got {row_names!r:.100}")
+    ids = bank.ids.cpu().numpy()[positions]
+    has_name = ids < len(given)
+    names = names.astype(object)
+    names[has_name] = given[ids[has_name]]
+    return names
 
 
-def _class_data(model, X, found, number):
+def _class_data(model, X, explanation, number):
     """What is drawn of neighbours with classes as targets."""
     targets = model.estimator.targets_
-    classes, columns = targets.classes[number], targets.class_slices[number]
-    probabilities = model.predict_proba(X)
-    own = probabilities[number] if targets.several else probabilities
+    classes = targets.classes[number]
+    columns = targets.class_slices[number]
     labels = classes.tolist()
-    beside = found.weights == 0
-    lines = zip(found.names[beside], found.contributions[beside, columns], strict=True)
+    probabilities = model.predict_proba(X)
+    probabilities = probabilities[number] if targets.several else probabilities
+    beside = explanation.weights == 0
+    amounts = explanation.contributions[beside, columns]
     return {
-        "targets": classes[found.targets[found.of_rows, columns].argmax(axis=1)],
-        "probabilities": dict(zip(labels, own[0], strict=True)),
-        "added": {str(name): dict(zip(labels, each, strict=True)) for name, each in lines},
+        "targets": classes[explanation.targets[explanation.of_rows, columns].argmax(axis=1)],
+        "probabilities": dict(zip(labels, probabilities[0], strict=True)),
+        "added": {
+            str(name): dict(zip(labels, of_classes, strict=True))
+            for name, of_classes in zip(explanation.names[beside], amounts, strict=True)
+        },
     }
 
 
@@ -334,7 +338,9 @@ def _check_one_of(X, y_true, row):
 
 def check_number(y_true):
     """Refuse a true target that is not one number."""
-    given = np.asarray(0 if y_true is None else y_true)
+    if y_true is None:
+        return
+    given = np.asarray(y_true)
     if given.size != 1 or given.dtype.kind not in "biuf" or not np.isfinite(given).all():
         raise ValueError(f"y_true must be a number, got {y_true!r:.100}")
 
