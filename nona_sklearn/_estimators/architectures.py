@@ -28,9 +28,9 @@ from .._network.extractor import (
     make_extractor,
 )
 from .._network.network import NeighborNetwork
-from .._training.batches import LARGE, STEPS_OF_CLASSES
 from .._training.ensemble import count_networks
-from .._training.trainer import TrainingConfig, check_callbacks
+from .._training.loop import TrainingConfig, check_callbacks
+from .._training.net import LARGE, STEPS_OF_CLASSES
 from .._trend.additive_trend import AdditiveTrend
 from .._trend.class_trend import ClassTrend
 from .._trend.kernel import LeftOut
@@ -284,8 +284,6 @@ class Architecture:
             # Where classes are apart the log loss falls by shares of itself for ever: a network
             # that goes on only grows overconfident.
             options |= {"threshold_mode": "abs", "n_steps": STEPS_OF_CLASSES}
-            if (loss := ASSoftmax.of(estimator.loss)) is not None:
-                options["max_accumulation"] = int(loss.max_accumulation)
         return TrainingConfig(
             neighbor_pool=self.neighbor_pool,
             pool_size=self.setting("pool_size", n_rows),

@@ -43,7 +43,7 @@ from nona_sklearn._inference.bank import NeighborBank
 from nona_sklearn._inference.calibration import fit_calibration
 from nona_sklearn._inference.evaluation import Evaluation
 from nona_sklearn._inference.neighbors import Neighbors
-from nona_sklearn._training import trainer
+from nona_sklearn._training import loop
 from nona_sklearn._utils.snapshots import EDITING, replaced_when_done, snapshot
 from nona_sklearn._utils.threads import WORKERS, cached_property
 from nona_sklearn.weighting import WEIGHTINGS
@@ -205,7 +205,7 @@ def test_ctrl_c_ends_cross_validation(estimator, plane, monkeypatch, listening):
     def interrupt(*args, **kwargs):
         signal.raise_signal(signal.SIGINT)
 
-    monkeypatch.setattr(trainer.RowBatches, "__iter__", interrupt)
+    monkeypatch.setattr(loop.RowBatches, "__iter__", interrupt)
     with pytest.raises(KeyboardInterrupt):
         cross_val_score(clone(estimator), plane[0], plane[2], cv=2)
 
@@ -994,15 +994,15 @@ def test_warm_start_goes_on_with_the_networks_that_there_are():
 def test_no_part_of_a_batch_is_without_neighbours(plane):
     """A batch of 5 in parts of 2 once left a row that predicted 0 and taught nothing."""
     X, _, y, _ = plane
-    seen, evaluate = [], trainer.NEIGHBOR_POOLS["batch"].evaluate
+    seen, evaluate = [], loop.NEIGHBOR_POOLS["batch"].evaluate
 
-    class Spy(trainer.NEIGHBOR_POOLS["batch"]):
+    class Spy(loop.NEIGHBOR_POOLS["batch"]):
         def evaluate(self, network, queries):
             seen.append(len(queries))
             return evaluate(self, network, queries)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(trainer.NEIGHBOR_POOLS, "batch", Spy)
+        patch.setitem(loop.NEIGHBOR_POOLS, "batch", Spy)
         extractor = FeatureExtractor(torch.nn.Identity, micro_batch_size=2)
         reg = nona(feature_extractor=extractor, neighbor_pool="batch", batch_size=5, max_iter=1)
         reg.fit(X.astype(np.float32), y)

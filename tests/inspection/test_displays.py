@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from sklearn.decomposition import PCA
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
-from skorch.callbacks import Callback, EarlyStopping
+from skorch.callbacks import Callback
 
 import nona_sklearn
 from nona_sklearn import (
@@ -648,9 +648,16 @@ class TestHistoryDisplay:
         best = []
 
         class Watch(Callback):
+            def on_train_begin(self, net, **kwargs):
+                self.weights = []
+
+            def on_epoch_end(self, net, **kwargs):
+                self.weights.append(torch.nn.utils.parameters_to_vector(net.module_.parameters()))
+
             def on_train_end(self, net, **kwargs):
-                stops = [c for _, c in net.callbacks_ if isinstance(c, EarlyStopping)]
-                best.append(stops[0].best_epoch_)
+                self.on_epoch_end(net)
+                *weights, kept = self.weights
+                best.append(1 + [torch.equal(epoch, kept) for epoch in weights].index(True))
 
         y = plane[2] if kind is NONARegressor else plane[2] > 0
         params = {"n_estimators": 2, "max_iter": 12, "random_state": 0}
