@@ -20,12 +20,12 @@ from .._data.sparse_encoder import SparseEncoder
 from .._data.training_data import Sample, TrainingData
 from .._inference.index import ALGORITHMS, check_algorithm, most_found, refuse_too_few
 from .._inference.trend_share import KEPT, SHARE, SHARE_IN_TREND, Blend
-from .._network.components import supervised_components
 from .._network.extractor import (
     ExtractorEmbedding,
     FeatureExtractor,
     count_features,
     make_extractor,
+    supervised_components,
 )
 from .._network.network import NeighborNetwork
 from .._training.ensemble import count_networks
