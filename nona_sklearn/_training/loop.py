@@ -51,38 +51,7 @@ RETRY_RATE = 0.15  # of the learning rate, after a training in vain
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingConfig:
-    """How networks are trained. Fields named as a parameter of the estimators are that parameter.
-
-    Parameters
-    ----------
-    loss : callable, default=MSELoss
-        Makes the loss of predictions and encoded targets. It takes ``reduction='none'`` if the
-        sample weights differ.
-    balanced : bool, default=False
-        Whether the mean of the outputs' losses is geometric (:class:`~..losses.WeightedLoss`).
-    extractor : FeatureExtractor, optional
-        The feature extractor under the embedding, with its training parameters.
-    n_steps : int, default=4
-        About how many steps an epoch has with ``batch_size='auto'``, on a table.
-    average : bool, default=False
-        Whether epochs are judged and kept by the running average of the steps' weights.
-    refine_on_training : bool, default=False
-        Whether, without validation rows, training rows, each without itself, refine what
-        depends on the whole bank: a space with few parameters does not memorise them.
-    n_neighbors : sequence of int, default=()
-        Numbers of neighbours of which the head's is chosen after training; none: it stays.
-    window : float, default=0.0
-        How near in time rows are no neighbours in training.
-    retries : bool, default=True
-        Whether a network that predicts its validation rows no better than the mean of the
-        training targets is trained once more, from its start, at a lower learning rate.
-    falls_back : bool, default=False
-        Whether it predicts this mean if that is in vain, too.
-    threshold_mode : {'rel', 'abs'}, default='rel'
-        Whether an epoch is better if the loss falls by 0.0001 of itself, or by 0.0001.
-    verbose : int, default=0
-        1: a line of progress, 2: skorch's table.
-    """
+    """How networks are trained. Fields named as parameters of the estimators are these."""
 
     neighbor_pool: str
     pool_size: int
@@ -92,19 +61,26 @@ class TrainingConfig:
     max_iter: int
     n_iter_no_change: int
     device: torch.device
+    callbacks: Sequence = ()
+    verbose: int = 0  # 1: a line of progress, 2: skorch's table
+    # The loss of predictions and encoded targets. Of rows of different weights, it is made with
+    # reduction='none'; if it is balanced, the mean over outputs is geometric (`WeightedLoss`).
     loss: Callable[..., nn.Module] = nn.MSELoss
     balanced: bool = False
-    extractor: FeatureExtractor | None = None
-    n_steps: int = STEPS
-    average: bool = False
-    refine_on_training: bool = False
-    n_neighbors: Sequence[int] = ()
-    window: float = 0.0
+    extractor: FeatureExtractor | None = None  # under the embedding
+    n_steps: int = STEPS  # of an epoch on a table, about, with batch_size='auto'
+    average: bool = False  # the running average of the weights is judged and kept
+    window: float = 0.0  # how near in time rows are no neighbours in training
+    threshold_mode: str = "rel"  # a better loss falls by a share of itself; 'abs': by a number
+    # A network that predicts its validation rows no better than the mean of the training targets
+    # is trained once more, from its start, at a lower rate. If that is in vain, it may predict the
+    # mean.
     retries: bool = True
     falls_back: bool = False
-    threshold_mode: str = "rel"
-    callbacks: Sequence = ()
-    verbose: int = 0
+    # Training rows, each without itself, refine what depends on the whole bank if there are no
+    # validation rows: a space with few parameters does not memorise them.
+    refine_on_training: bool = False
+    n_neighbors: Sequence[int] = ()  # of which the head's is chosen after training; none: it stays
 
     def rows_of_epoch(self, n_rows: int) -> int:
         """How many of the training rows an epoch takes."""
@@ -146,42 +122,14 @@ def train_network(
     seed: int,
     slot: Slot = Slot(),
 ) -> tuple[NeighborNetwork, list[dict]]:
-    """Train a network, and restore the weights of its best epoch.
+    """Train a network, and return it, or a copy, with the history of its epochs.
 
-    The best epoch is the one of the lowest validation loss or, without validation rows, of
-    the lowest training loss. If even then the validation loss is above that of the mean of the
-    training targets, and `max_iter` did not end the training, see `retries` and `falls_back` of
-    the configuration.
-
-    Parameters
-    ----------
-    network : NeighborNetwork
-        The network, which changes, and is moved to the device.
-    train, valid : Sample
-        Training rows, and validation rows if there are any.
-    config : TrainingConfig
-        How it is trained.
-    seed : int
-        Seed of the batches' order and of the pools' draws.
-    slot : Slot, optional
-        Its time and its turns among other networks.
-
-    Returns
-    -------
-    network : NeighborNetwork
-        The trained network: the given one, or a copy.
-    history : list of dict
-        skorch's history, a dict for each epoch, without its per-batch records. The last one has
-        ``stopped``, why there are no more: 'no change', 'max_iter' or 'max_time'; the one
-        whose weights were restored ``kept``, True. If the network is no better than the mean,
-        the last one has ``in_vain``, True.
-
-    Raises
-    ------
-    ValueError
-        If training diverges, so that a weight is not finite.
-    KeyboardInterrupt
-        If the user interrupts it.
+    The weights are those of the epoch of the lowest validation loss or, without validation rows,
+    of the lowest training loss. The history is skorch's, a dict for each epoch without its
+    batches. The last one has ``stopped``, why there are no more: 'no change', 'max_iter' or
+    'max_time'; the one whose weights were restored ``kept``, True. If the network is no better
+    than the mean of the training targets, the last one has ``in_vain``, True. `seed` is that of
+    the batches' order and of the pools' draws. A ValueError is raised if training diverges.
     """
     # Neighbours predict their mean already: nothing is to be learned, unlike by a dense head.
     averages = isinstance(network.head, NONAHead)
@@ -234,7 +182,7 @@ def train_once(
     plain_loss = partial(WeightedLoss, config.loss) if weighted else config.loss
     loss = partial(WeightedLoss, config.loss, balanced=True) if config.balanced else plain_loss
     judged = None if valid is None else valid[:JUDGED_ROWS]
-    net = make_net(network, pool, train, judged, loss, config, slot)
+    net = _make_net(network, pool, train, judged, loss, config, slot)
     try:
         history = run_epochs(net, train, judged, config, slot)
         network.zero_grad(set_to_none=True)
@@ -262,7 +210,7 @@ def _with_neighbors(valid: Sample, pool: DatasetPool) -> Sample | None:
     return None if isolated.all() else valid[~isolated]
 
 
-def make_net(
+def _make_net(
     network: NeighborNetwork,
     pool: DatasetPool,
     train: Sample,
@@ -323,7 +271,7 @@ def run_epochs(
 ) -> list[dict]:
     """Train epoch by epoch until there is a reason to stop, and restore the best epoch's weights.
 
-    Returns the history of :func:`train_network`.
+    Returns the history as :func:`train_network` does.
     """
     network, average = net.module, net.average
     train_rows = _numbered(train.residuals)
@@ -369,7 +317,7 @@ def run_epochs(
     if slot.progress is not None:
         slot.progress.end_of(slot.number)
     history = [{k: v for k, v in record.items() if k != "batches"} for record in net.history]
-    history[best_epoch - 1]["kept"] = True  # epochs count from 1
+    history[best_epoch - 1]["kept"] = True  # epochs count from 1; 0: the last one stays
     history[-1]["stopped"] = stopped
     return history
 

@@ -38,25 +38,11 @@ BLOCK_ENTRIES = 2**19  # query-neighbour pairs that validation weighs at a time:
 class NONANet(skorch.NeuralNet):
     """A skorch net that predicts each training row from its pool, never from itself.
 
-    Parameters
-    ----------
-    module : NeighborNetwork
-        The network to train, in place.
-    pool : DatasetPool, BatchPool or MemoryPool
-        Chooses and embeds a step's neighbours.
-    valid : Sample, optional
-        The validation rows.
-    weights : sequence of Tensor of shape (n,), default=()
-        Weights of the training rows in the loss, if they differ.
-    micro_batch_size : int, optional
-        Most queries to take through the network at a time: gradients of a batch add up. One
-        more where that spares a single row, which might have no neighbour.
-    average : WeightAverage, optional
-        Follows the weights of the steps.
-    turns : FairSemaphore, optional
-        Ends the training at its next step once the networks beside it are to end.
-    **kwargs
-        Parameters of :class:`skorch.NeuralNet`.
+    The module is trained in place. `weights` are those of the training rows in the loss, (n,), if
+    they differ. At most `micro_batch_size` queries of a batch go through the network at a time,
+    and their gradients add up; one more where that spares a single row, which might have no
+    neighbour. An `average` follows the weights of the steps. Training fails at its next step if
+    `turns` have ended. More arguments are those of :class:`skorch.NeuralNet`.
     """
 
     def __init__(

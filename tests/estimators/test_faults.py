@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from sklearn.base import clone
 from sklearn.datasets import load_diabetes
 from sklearn.model_selection import GroupShuffleSplit, cross_val_score
-from skorch.callbacks import Callback
+from skorch.callbacks import Callback, EarlyStopping
 
 from nona_sklearn import (
     Calibration,
@@ -211,7 +211,7 @@ def test_ctrl_c_ends_cross_validation(estimator, plane, monkeypatch, listening):
 
 
 def test_early_stopping_is_no_interruption(plane):
-    """Skorch's ends the loop by the same exception."""
+    """Nor is it reported as one."""
     reg = nona(max_iter=500, n_iter_no_change=2).fit(plane[0], plane[2])
     assert reg.n_iter_ < 500
 
@@ -1047,6 +1047,13 @@ def test_missing_groups_are_named(plane, missing):
 def test_invalid_callbacks_are_named(plane, callbacks):
     with pytest.raises(ValueError, match=r"callbacks must be skorch callbacks, .* got"):
         nona(callbacks=callbacks).fit(plane[0], plane[2])
+
+
+@pytest.mark.parametrize("stopping", [EarlyStopping, EarlyStopping(), ("stop", EarlyStopping())])
+def test_early_stopping_is_no_callback(plane, stopping):
+    """It would end the fit as Ctrl-C does."""
+    with pytest.raises(ValueError, match=r"callbacks must have no EarlyStopping.* n_iter_no"):
+        nona(callbacks=[stopping]).fit(plane[0], plane[2])
 
 
 @pytest.mark.slow

@@ -125,11 +125,16 @@ def test_no_budget_never_ends():
 
 
 @pytest.mark.parametrize(
-    ("n_jobs", "extractor", "shares"),
-    [(1, None, [4, 6, 12]), (2, None, [6, 12, 12]), (2, torch.nn.Identity, [4, 6, 12])],
+    ("n_threads", "n_jobs", "extractor", "shares"),
+    [
+        (1, 1, None, [4, 6, 12]),
+        (1, 2, None, [6, 12, 12]),
+        (1, 2, torch.nn.Identity, [4, 6, 12]),
+        (2, None, None, [12, 12, 12]),  # in turns: each is as far as the others
+    ],
 )
 def test_networks_that_train_at_the_same_time_have_more_time(
-    plane, monkeypatch, clock, n_jobs, extractor, shares
+    plane, monkeypatch, clock, n_threads, n_jobs, extractor, shares
 ):
     """As the deadlines of three networks show, in a fit for which time stands still."""
     seen, train_network = [], ensemble.train_network
@@ -139,23 +144,11 @@ def test_networks_that_train_at_the_same_time_have_more_time(
         return train_network(*args, slot=slot, **kwargs)
 
     monkeypatch.setattr(ensemble, "train_network", spy)
+    torch.set_num_threads(n_threads)
+    reg = nona(feature_extractor=extractor, n_estimators=3, max_iter=1, max_time=12.0)
     with joblib.parallel_config("threading", n_jobs=n_jobs):
-        fit(nona(feature_extractor=extractor, n_estimators=3, max_iter=1, max_time=12.0), plane)
+        fit(reg, plane)
     assert sorted(seen) == shares
-
-
-def test_networks_that_take_turns_all_have_the_whole_time(plane, monkeypatch, clock):
-    """In more or fewer threads than there are networks: each is as far as the others."""
-    seen, train_network = [], ensemble.train_network
-
-    def spy(*args, slot, **kwargs):
-        seen.append(slot.deadline)
-        return train_network(*args, slot=slot, **kwargs)
-
-    monkeypatch.setattr(ensemble, "train_network", spy)
-    torch.set_num_threads(2)
-    fit(nona(n_estimators=3, max_iter=1, max_time=12.0), plane)
-    assert seen == [12, 12, 12]
 
 
 # -- max_time ---------------------------------------------------------------------------------
