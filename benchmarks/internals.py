@@ -3,14 +3,14 @@
 A change of a private module concerns the benchmarks here, and nowhere else.
 """
 
-import math
+import copy
 from contextlib import contextmanager
+from dataclasses import replace
 from unittest.mock import patch
 
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, TransformerMixin
 from sklearn.preprocessing import StandardScaler
-from skorch.callbacks import EarlyStopping
 from torch import nn
 from torch.optim import AdamW
 
@@ -25,7 +25,8 @@ from nona_sklearn._estimators.regression import NeighborRegressor
 from nona_sklearn._inference.bank import NeighborBank
 from nona_sklearn._inference.neighbors import Neighbors
 from nona_sklearn._network.network import Concatenation, embed
-from nona_sklearn._training import trainer
+from nona_sklearn._training import loop
+from nona_sklearn._training.loop import run_epochs
 from nona_sklearn._training.pools import NEIGHBOR_POOLS, BatchPool, DatasetPool, MemoryPool
 
 __all__ = [
@@ -133,7 +134,7 @@ class DenseHeadEstimator(TransformerMixin, BaseEstimator):
         return self.architecture(self)
 
     def fit(self, X, y, groups=None):
-        with patch.object(trainer, "_refine", lambda *args: 1.0):  # it has nothing to refine
+        with patch.object(loop, "refine_on_bank", lambda *args: 1.0):  # it has nothing to refine
             sample = fitting.fit_networks(self, X, y, groups).data.sample
         self.bank_ = make_bank(embed(self.network_, sample.X), sample.y)
         return self
@@ -279,39 +280,32 @@ class TrainedOtherwise(Variant):
             return super().fit(X, y)
 
 
-class Falling(EarlyStopping):
-    """After its patience some more epochs, from the best weights, at a rate that falls to 0."""
-
-    last_epochs = 6
-
-    def on_train_begin(self, net, **kwargs):
-        super().on_train_begin(net, **kwargs)
-        self.left = None
-
-    def on_epoch_end(self, net, **kwargs):
-        groups = net.optimizer_.param_groups
-        if self.left is None:
-            try:
-                return super().on_epoch_end(net, **kwargs)
-            except KeyboardInterrupt:
-                net.module_.load_state_dict(self.best_model_weights_)
-                self.left, self.rates = self.last_epochs, [group["lr"] for group in groups]
-        else:
-            self.misses_ = -math.inf  # not to be stopped before
-            super().on_epoch_end(net, **kwargs)
-            self.left -= 1
-        if self.left == 0:
-            self.misses_ = self.patience
-            raise KeyboardInterrupt
-        for group, rate in zip(groups, self.rates, strict=True):
-            group["lr"] = rate * self.left / (self.last_epochs + 1)
+def run_falling_epochs(net, train, valid, config, slot, n_epochs=6):
+    """After the patience some more epochs, from the best weights, at a rate that falls to 0."""
+    history = run_epochs(net, train, valid, config, slot)
+    groups = net.optimizer_.param_groups
+    rates = [group["lr"] for group in groups]
+    monitor = "train_loss" if valid is None else "valid_loss"
+    (kept,) = (epoch for epoch in history if "kept" in epoch)
+    least, weights = kept[monitor], copy.deepcopy(net.module.state_dict())
+    for left in range(n_epochs, 0, -1):
+        for group, rate in zip(groups, rates, strict=True):
+            group["lr"] = rate * left / (n_epochs + 1)
+        last = run_epochs(net, train, valid, replace(config, max_iter=1), slot)[-1]
+        if last[monitor] < least:
+            least, kept, weights = last[monitor], last, copy.deepcopy(net.module.state_dict())
+    net.module.load_state_dict(weights)
+    epochs = [{k: v for k, v in epoch.items() if k != "batches"} for epoch in net.history]
+    epochs[kept["epoch"] - 1]["kept"] = True
+    epochs[-1]["stopped"] = history[-1]["stopped"]
+    return epochs
 
 
 class WithFallingEpochs(TrainedOtherwise):
     """The training ends with epochs at a falling rate; in place of an average of weights."""
 
     architecture = WithoutAverage.architecture
-    instead = trainer, "EarlyStopping", Falling
+    instead = loop, "run_epochs", run_falling_epochs
 
 
 class MuonAndAdamW(torch.optim.Optimizer):
@@ -343,7 +337,7 @@ class MuonAndAdamW(torch.optim.Optimizer):
 class WithMuon(TrainedOtherwise):
     """Hidden matrices are trained by Muon."""
 
-    instead = trainer, "QuietAdamW", MuonAndAdamW
+    instead = loop, "QuietAdamW", MuonAndAdamW
 
 
 # -- variants of the memory that a fine-tuned extractor trains with ---------------------------

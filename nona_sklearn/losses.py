@@ -104,8 +104,6 @@ class ASSoftmaxLoss(LogLoss):
     >>> loss(probabilities, truth)
     tensor([[0.6419],
             [0.0000]])
-    >>> loss.n_ignored(probabilities, truth)
-    tensor(1)
     >>> loss.eval()(probabilities, truth)
     tensor([[0.6931],
             [0.3567]])
@@ -154,21 +152,6 @@ class ASSoftmaxLoss(LogLoss):
             for probability, true in zip(blocks(probabilities, self.sizes), of_true, strict=True)
         ]
         return torch.cat(leads, dim=1) > self.margin
-
-    def n_ignored(self, probabilities: Tensor, truth: Tensor) -> Tensor:
-        """Number of rows without gradient in training: all wrong classes are left out.
-
-        Parameters
-        ----------
-        probabilities, truth : Tensor of shape (q, n_classes of all outputs)
-            Predicted probabilities, and one-hot true classes.
-
-        Returns
-        -------
-        Tensor of shape ()
-            How many of the q rows.
-        """
-        return (self.left_out(probabilities, truth) | truth.bool()).all(dim=1).sum()
 
 
 class MultilabelASSoftmaxLoss(LogLoss):
@@ -245,10 +228,6 @@ class MultilabelASSoftmaxLoss(LogLoss):
         lead = torch.where(has, p - highest, lowest - p)
         return (lead > self.margin) & lead.isfinite()  # infinite: there is no rival
 
-    def n_ignored(self, probabilities: Tensor, truth: Tensor) -> Tensor:
-        """Number of rows without gradient in training: all labels are left out."""
-        return self.left_out(probabilities, truth).all(dim=1).sum()
-
 
 def check_margin(margin: float) -> float:
     """Refuse what no two probabilities may differ by."""
@@ -310,7 +289,3 @@ class WeightedLoss(nn.Module):
             return losses.mean()
         each = losses.mean(dim=0) / NEGLIGIBLE_LOSS
         return NEGLIGIBLE_LOSS * each.log1p().mean().expm1()
-
-    def n_ignored(self, prediction: Tensor, truth: Tensor) -> Tensor:
-        """Number of rows without gradient, for a loss that counts them."""
-        return self.loss.n_ignored(prediction, truth)

@@ -23,7 +23,7 @@ SHOWN = {
     "PeriodicEmbedding": ("forward",),
     "FeatureWeights": ("forward", "weight"),
     "LogLoss": ("forward",),
-    "ASSoftmaxLoss": ("forward", "n_ignored"),
+    "ASSoftmaxLoss": ("forward",),
     "MultilabelASSoftmaxLoss": ("forward",),
     "Weighting": ("log_weight", "weigh"),
     "Entmax": ("weigh",),

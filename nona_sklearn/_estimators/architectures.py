@@ -23,17 +23,17 @@ from .._data.table_encoder import TableEncoder
 from .._data.training_data import TrainingData
 from .._inference.index import ALGORITHMS, check_algorithm, most_found, refuse_too_few
 from .._inference.trend_share import KEPT, SHARE, SHARE_IN_TREND, Blend
-from .._network.components import supervised_components
 from .._network.extractor import (
     ExtractorEmbedding,
     FeatureExtractor,
     count_features,
     make_extractor,
+    supervised_components,
 )
 from .._network.network import NeighborNetwork
-from .._training.batches import LARGE, STEPS_OF_CLASSES
 from .._training.ensemble import count_networks
-from .._training.trainer import TrainingConfig, check_callbacks
+from .._training.loop import TrainingConfig, check_callbacks
+from .._training.net import LARGE, STEPS_OF_CLASSES
 from .._trend.additive_trend import AdditiveTrend
 from .._trend.class_trend import ClassTrend
 from .._trend.kernel import LeftOut
@@ -288,8 +288,6 @@ class Architecture:
             # Where classes are apart the log loss falls by shares of itself for ever: a network
             # that goes on only grows overconfident.
             options |= {"threshold_mode": "abs", "n_steps": STEPS_OF_CLASSES}
-            if (loss := ASSoftmax.of(estimator.loss)) is not None:
-                options["max_accumulation"] = int(loss.max_accumulation)
         return TrainingConfig(
             neighbor_pool=self.neighbor_pool,
             pool_size=self.setting("pool_size", n_rows),

@@ -21,8 +21,8 @@ from .._inference.neighbors import Neighbors
 from .._inference.trend_share import KEPT, fit_by_held_out, fit_by_rows, fit_trust_radius
 from .._network.network import embed
 from .._network.state import from_data, to_data
-from .._training.convergence import check_convergence
 from .._training.ensemble import most_are_in_vain
+from .._training.loop import check_convergence
 from .._utils.arrays import sparse_rows
 from .._utils.bases import BaseEstimator, TransformerMixin
 from .._utils.docs import Documented

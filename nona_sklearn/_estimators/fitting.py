@@ -25,9 +25,9 @@ from .._inference.network_trend import NetworkTrend
 from .._inference.relations import shares_of_unknown
 from .._inference.unknown_levels import UnknownLevels
 from .._network.network import NeighborNetwork, average, embed
-from .._training.budget import Budget, seconds_of
 from .._training.ensemble import count_at_a_time, pace_of, train_networks
-from .._training.trainer import TrainingConfig
+from .._training.loop import TrainingConfig
+from .._training.progress import Budget, seconds_of
 from .._trend.trend import Trend, values_at
 from .._utils.random import local_seed
 from .parameters import validate_parameters

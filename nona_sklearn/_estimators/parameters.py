@@ -142,19 +142,20 @@ def validate_parameters(estimator: Any) -> None:
         raise
 
 
-@storable_parameters()
+def without_accumulation(parameters: dict[str, Any]) -> dict[str, Any]:
+    """Parameters of AS-Softmax, which in files before 0.3.0 had a `max_accumulation`."""
+    return {name: value for name, value in parameters.items() if name != "max_accumulation"}
+
+
+@storable_parameters(upgrade=without_accumulation)
 class ASSoftmax(Documented, BaseEstimator):
-    """AS-Softmax with its options, a value of the parameter `loss` of classifiers.
+    """AS-Softmax [1]_ with its margin, a value of the parameter `loss` of classifiers.
 
     Parameters
     ----------
     margin : float, default=0.1
         A class is ignored if its probability is below that of the true class by more than this.
         1 is the log loss.
-
-    max_accumulation : int, default=1
-        Largest number of batches whose gradients a step sums if many rows have a loss of 0; 2 is
-        AS-Speed [1]_.
 
     See Also
     --------
@@ -173,12 +174,10 @@ class ASSoftmax(Documented, BaseEstimator):
 
     _parameter_constraints: dict = {
         "margin": [Interval(Real, 0, 1, closed="both")],
-        "max_accumulation": [POSITIVE],
     }
 
-    def __init__(self, margin=0.1, max_accumulation=1):
+    def __init__(self, margin=0.1):
         self.margin = margin
-        self.max_accumulation = max_accumulation
 
     @classmethod
     def of(cls, loss):

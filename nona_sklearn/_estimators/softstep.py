@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from .._data.sparse_encoder import SparseEncoder
-from .._network.earlier import WithTrend
+from .._network.state import WithTrend
 from .._utils.docstrings import with_parameters_of
 from .._utils.storable import storable_estimator
 from ..embedding import FeatureWeights, WeightedFeatures

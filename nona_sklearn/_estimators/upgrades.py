@@ -17,7 +17,10 @@ OF_EXTRACTOR = {
     "accelerator": "accelerator",
 }
 #: Of 0.2.0, whose networks are in a file with all their layers.
-GONE = "activation", "average", "batch_norm", "learn_temperature", "skip_connection"
+GONE = (
+    *("activation", "average", "batch_norm", "learn_temperature", "max_accumulation"),
+    "skip_connection",
+)
 
 
 def upgrade_nona(parameters: dict[str, Any]) -> dict[str, Any]:
@@ -49,7 +52,7 @@ def upgrade_softstep(parameters: dict[str, Any]) -> dict[str, Any]:
 def _upgrade(parameters: dict[str, Any]) -> dict[str, Any]:
     """Parameters of any estimator."""
     new = {name: value for name, value in parameters.items() if name not in GONE}
-    options = {name: new.pop(name) for name in ("margin", "max_accumulation") if name in new}
-    if options and new["loss"] == "as_softmax":
-        new["loss"] = ASSoftmax(**options)
+    margin = new.pop("margin", None)
+    if margin is not None and new["loss"] == "as_softmax":
+        new["loss"] = ASSoftmax(margin)
     return new

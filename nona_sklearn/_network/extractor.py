@@ -1,18 +1,24 @@
-"""A feature extractor of the user's, and the embedding that follows it."""
+"""What comes before an embedding's layers: a feature extractor, or components of a wide table."""
 
 import copy
-from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Mapping
+from contextlib import nullcontext
 from numbers import Integral, Real
 
+import numpy as np
 import torch
+from scipy.linalg import block_diag
 from sklearn.base import BaseEstimator
+from sklearn.decomposition import PCA
 from sklearn.utils._param_validation import Interval, StrOptions
 from torch import Tensor, nn
 
 from .._data.rows import Rows
 from .._utils.docs import Documented
 from .._utils.storable import storable_parameters
+from .._utils.threads import one_blas_thread
+
+LEAST = 0.25  # of what chance gives a column: targets may depend on it in another way
 
 
 @storable_parameters()
@@ -99,21 +105,12 @@ class FeatureExtractor(Documented, BaseEstimator):
 
 
 class ExtractorEmbedding(nn.Module):
-    """Extract features of rows, then embed them.
+    """Extract features of rows, then embed them: rows -> (n, n_features) -> (n, d).
 
-    Parameters
-    ----------
-    extractor : Module
-        Maps a batch to features (n, n_features); a dict's entries are passed by name.
-    embedding : Module
-        Maps features to embeddings (n, d).
-    precision : {'float32', 'bfloat16'}
-        'bfloat16' lets torch choose it for what the extractor computes (autocast).
-    n_features : int, optional
-        Number of features that the extractor puts out.
+    'bfloat16' as `precision` lets torch choose it for what the extractor computes (autocast).
     """
 
-    n_features: int | None = None  # of files of earlier versions
+    n_features: int | None = None  # that the extractor puts out; not in files of earlier versions
 
     def __init__(
         self,
@@ -129,32 +126,57 @@ class ExtractorEmbedding(nn.Module):
         self.precision = precision
 
     def forward(self, rows: Rows) -> Tensor:
-        batch = rows.batch()
-        precision: AbstractContextManager = (
-            nullcontext()
-        )  # that of the surroundings, such as an accelerator's
-        if self.precision == "bfloat16":
-            precision = torch.autocast(torch.device(rows.device).type, torch.bfloat16)
-        with failures_named(batch, len(rows)), precision:
-            features = call(self.extractor, batch)
-        check_shape(features, batch, len(rows), self.n_features)
+        device = torch.device(rows.device).type
+        # Otherwise the precision is that of the surroundings, such as an accelerator's.
+        lowers = self.precision == "bfloat16"
+        with torch.autocast(device, torch.bfloat16) if lowers else nullcontext():
+            features, _ = extract(self.extractor, rows, self.n_features)
         dtype = next(self.embedding.parameters(), features).dtype
         return self.embedding(features.to(dtype))
 
 
-def call(extractor: nn.Module, batch):
-    """Pass a batch through an extractor, as skorch does: a dict's entries by name."""
-    return extractor(**batch) if isinstance(batch, Mapping) else extractor(batch)
+def extract(extractor: nn.Module, rows: Rows, n_features: int | None = None) -> tuple[Tensor, str]:
+    """Features of rows, (n, n_features), and a text that says what an extractor must return.
 
-
-def make_extractor(module_or_factory) -> nn.Module:
-    """Build a new extractor, or copy the one given, so that every fit starts from the same.
+    As in skorch, the entries of a batch that is a dict are passed by name.
 
     Raises
     ------
     ValueError
-        If it is neither a module nor makes one.
+        If the extractor fails, unless for lack of memory, or returns no features.
     """
+    batch = rows.batch()
+    shape_of_batch = f"{len(rows)} rows of X, {describe(batch)}"
+    try:
+        features = extractor(**batch) if isinstance(batch, Mapping) else extractor(batch)
+    except Exception as error:
+        out_of_memory = isinstance(error, MemoryError | torch.OutOfMemoryError)
+        if out_of_memory or "allocate memory" in str(error):  # a RuntimeError on the CPU
+            raise
+        raise ValueError(
+            f"feature_extractor failed on a batch of {shape_of_batch}: {error}"
+        ) from error
+    columns = n_features or "n_features"
+    wanted = f"feature_extractor must return a tensor of shape ({len(rows)}, {columns})"
+    if not isinstance(features, Tensor):
+        raise ValueError(
+            f"{wanted}, got {type(features).__name__}: wrap it in a module that returns one"
+        )
+    shape = tuple(features.shape)
+    if len(shape) != 2 or shape != (len(rows), n_features or shape[1]):
+        raise ValueError(f"{wanted}, got shape {shape} for {shape_of_batch}")
+    return features, wanted
+
+
+def describe(batch) -> str:
+    """Describe the shape and type of a batch."""
+    if isinstance(batch, Mapping):
+        return ", ".join(f"{name}: {describe(values)}" for name, values in batch.items())
+    return f"{tuple(batch.shape)} of {str(batch.dtype).removeprefix('torch.')}"
+
+
+def make_extractor(module_or_factory) -> nn.Module:
+    """Build a new extractor, or copy the one given, so that every fit starts from the same."""
     if isinstance(module_or_factory, nn.Module):
         return copy.deepcopy(module_or_factory)
     try:
@@ -172,22 +194,12 @@ def make_extractor(module_or_factory) -> nn.Module:
 
 @torch.no_grad()
 def count_features(extractor: nn.Module, rows: Rows) -> int:
-    """Find the number of features that an extractor puts out, by a batch of two rows.
-
-    Raises
-    ------
-    ValueError
-        If it fails, or what it returns are not finite features of shape (2, n_features).
-    """
-    batch = rows.extremes().batch()
-    n_rows = min(2, len(rows))
+    """Number of features that an extractor puts out, by two of the rows; they must be finite."""
     try:
         extractor.to(rows.device).eval()
     except NotImplementedError as error:
         raise ValueError(f"feature_extractor cannot be moved to {rows.device}: {error}") from error
-    with failures_named(batch, n_rows):
-        features = call(extractor, batch)
-    wanted = check_shape(features, batch, n_rows)
+    features, wanted = extract(extractor, rows.extremes())
     if features.device.type != torch.device(rows.device).type:
         raise ValueError(f"{wanted} on {rows.device}, got one on {features.device}")
     if not features.is_floating_point() or not features.isfinite().all():
@@ -195,35 +207,44 @@ def count_features(extractor: nn.Module, rows: Rows) -> int:
     return features.shape[1]
 
 
-@contextmanager
-def failures_named(batch, n_rows: int) -> Iterator[None]:
-    """Name the rows on which an extractor fails, unless the cause is a lack of memory."""
-    try:
-        yield
-    except Exception as error:
-        out_of_memory = isinstance(error, MemoryError | torch.OutOfMemoryError)
-        if out_of_memory or "allocate memory" in str(error):  # a RuntimeError on the CPU
-            raise
-        of = f"{n_rows} rows of X, {describe(batch)}"
-        raise ValueError(f"feature_extractor failed on a batch of {of}: {error}") from error
+def supervised_components(X: Tensor, y: Tensor, n_components: int, n_scores: int = 0) -> nn.Linear:
+    """Find principal components of a table's columns that count by their relevance to targets.
+
+    Each column is weighted by the root of its relevance, so that the first components are of what
+    relevant columns have in common. This is "Prediction by Supervised Principal Components" (Bair
+    et al., 2006) with weights in place of a threshold. Returns a layer that is not trained, from
+    X, (n, n_features), to at most `n_components`, whose mean square is 1, and the last `n_scores`
+    columns as they are. `y` are the targets, (n,) or (n, n_outputs).
+    """
+    n_features = X.shape[1] - n_scores
+    rows = X[:, :n_features].double().numpy()
+    targets = y.double().reshape(len(y), -1).numpy()
+    pca = PCA(min(n_components, *rows.shape), random_state=0).set_output(transform="default")
+    with one_blas_thread():
+        weights = np.sqrt(relevance(rows, targets))
+        with np.errstate(invalid="ignore"):  # shares of a variance that is 0
+            scores = pca.fit_transform(rows * weights)
+    unit = np.sqrt(np.mean(scores**2)) or 1.0
+    matrix = pca.components_ * weights / unit
+    shift = np.append(-matrix @ rows.mean(axis=0), np.zeros(n_scores))
+    matrix = block_diag(matrix, np.eye(n_scores))
+    components = nn.Linear(*matrix.T.shape)
+    components.weight.data = torch.tensor(matrix, dtype=torch.float32)
+    components.bias.data = torch.tensor(shift, dtype=torch.float32)
+    return components.requires_grad_(False)
 
 
-def check_shape(features, batch, n_rows: int, n_features: int | None = None) -> str:
-    """Refuse what are no features of a batch; return what an extractor must return."""
-    columns = n_features or "n_features"
-    wanted = f"feature_extractor must return a tensor of shape ({n_rows}, {columns})"
-    if not isinstance(features, Tensor):
-        raise ValueError(
-            f"{wanted}, got {type(features).__name__}: wrap it in a module that returns one"
-        )
-    shape = tuple(features.shape)
-    if len(shape) != 2 or shape != (n_rows, n_features or shape[1]):
-        raise ValueError(f"{wanted}, got shape {shape} for {n_rows} rows of X, {describe(batch)}")
-    return wanted
+def relevance(X: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Share of each column's variance that the targets explain beyond chance, (n_features,).
 
-
-def describe(batch) -> str:
-    """Describe the shape and type of a batch."""
-    if isinstance(batch, Mapping):
-        return ", ".join(f"{name}: {describe(values)}" for name, values in batch.items())
-    return f"{tuple(batch.shape)} of {str(batch.dtype).removeprefix('torch.')}"
+    It is the adjusted R^2 of a linear regression of the column on the targets, for classes that
+    of an analysis of variance, and at least :data:`LEAST` of what chance explains.
+    """
+    X = X - X.mean(axis=0)
+    y = y - y.mean(axis=0)
+    directions, sizes, _ = np.linalg.svd(y, full_matrices=False)
+    directions = directions[:, sizes > np.finfo(float).eps * len(y) * sizes.max()]
+    variances = (X**2).sum(axis=0)
+    explained = ((directions.T @ X) ** 2).sum(axis=0) / np.where(variances > 0, variances, 1)
+    by_chance = max(1, directions.shape[1]) / max(1, len(y) - 1)
+    return np.maximum(explained - by_chance * (1 - explained), 0) + LEAST * by_chance

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import torch
 from sklearn.base import BaseEstimator
 from torch import Tensor, nn
 
@@ -27,9 +28,23 @@ from ..embedding import (
 )
 from ..softstep import SoftStep
 from ..weighting import WEIGHTINGS, make_weighting
-from .earlier import WithTrend
 from .extractor import ExtractorEmbedding, make_extractor
 from .network import Concatenation, NeighborNetwork
+
+
+class WithTrend(nn.Module):
+    """An embedding, and beside it an additive trend: (n, n_features) -> (n, d + n_outputs).
+
+    Files of earlier versions have it: there the trend of SoftStep k-NN is g, in units of the
+    encoded targets. Today the trend is a field of the bank.
+    """
+
+    embedding: nn.Module
+    trend: AdditiveFunction
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([self.embedding(x), self.trend.sum(x)], dim=1)
+
 
 MODULES: dict[str, type[nn.Module]] = {
     kind.__name__: kind

@@ -1,1 +1,1 @@
-"""Training by skorch: pools of neighbours, callbacks, what is refined afterwards."""
+"""Training of networks by skorch: epochs, pools of neighbours, refinement, several networks."""

@@ -1,89 +1,85 @@
-"""The skorch nets: each training row is predicted from its pool, never from itself."""
+"""What a training step computes: the skorch net, its batches, its optimizer, averaged weights."""
 
 from __future__ import annotations
 
+import inspect
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
 import skorch
 import torch
-from skorch.callbacks import Callback, EarlyStopping
 from skorch.hf import AccelerateMixin
-from torch import Tensor
+from torch import Generator, Tensor
+from torch.nn.utils import clip_grad_norm_
+from torch.optim import AdamW
+from torch.optim.optimizer import Optimizer
+from torch.utils.data import TensorDataset
 
+from .._data.training_data import Sample
 from .._inference.evaluation import Evaluation
-from .._inference.neighbors import Exclusion, Neighbors
 from .._network.network import NeighborNetwork
 from .._utils.chunks import spans
-from .batches import count_parts
-from .callbacks import Deadline
+from .._utils.threads import FairSemaphore
+from .pools import DatasetPool
 
+LARGE = 2**16  # rows of a table: of more, one network is trained, in larger steps
+
+# Of batch_size='auto': steps an epoch, and the largest batch. Those of a feature extractor, whose
+# rows are costly, are more and smaller; classes are sooner memorised in large batches.
+STEPS, STEPS_OF_CLASSES, EXTRACTOR_STEPS = 4, 8, 16
+MIN_BATCH, MAX_BATCH, MAX_LARGE_BATCH, MAX_EXTRACTOR_BATCH = 32, 512, 1024, 256
+
+MAX_GRADIENT_NORM = 1.0
+AVERAGED_PART = 9  # the average extends over about one of so many parts of the steps
 BLOCK_ENTRIES = 2**19  # query-neighbour pairs that validation weighs at a time: 2 MB
 
 
 class NONANet(skorch.NeuralNet):
     """A skorch net that predicts each training row from its pool, never from itself.
 
-    Parameters
-    ----------
-    module : NeighborNetwork
-        The network to train, in place.
-    pool : DatasetPool, BatchPool or MemoryPool
-        Chooses and embeds a step's neighbours.
-    valid : Sample, optional
-        The validation rows.
-    weights, weights_valid : sequence of Tensor of shape (n,) and (n_valid,), default=()
-        What else the loss takes of training and validation rows: how much they count, where
-        they differ.
-    micro_batch_size : int, optional
-        Most queries to take through the network at a time: gradients of a batch add up. One
-        more where that spares a single row, which might have no neighbour.
-    accumulation : AdaptiveAccumulation, optional
-        Updated by the number of rows of a step that the loss ignored (its `n_ignored`).
-    **kwargs
-        Parameters of :class:`skorch.NeuralNet`.
+    The module is trained in place. `weights` are those of the training rows in the loss, (n,), if
+    they differ. At most `micro_batch_size` queries of a batch go through the network at a time,
+    and their gradients add up; one more where that spares a single row, which might have no
+    neighbour. An `average` follows the weights of the steps. Training fails at its next step if
+    `turns` have ended. More arguments are those of :class:`skorch.NeuralNet`.
     """
 
     def __init__(
         self,
-        module,
-        pool,
-        valid=None,
-        weights=(),
-        weights_valid=(),
-        micro_batch_size=None,
-        accumulation=None,
-        **kwargs,
+        module: NeighborNetwork,
+        *,
+        pool: DatasetPool,
+        valid: Sample | None = None,
+        weights: Sequence[Tensor] = (),
+        micro_batch_size: int | None = None,
+        average: WeightAverage | None = None,
+        turns: FairSemaphore | None = None,
+        **kwargs: Any,
     ):
         super().__init__(module, **kwargs)
         self.pool = pool
         self.valid = valid
         self.weights = weights
-        self.weights_valid = weights_valid
         self.micro_batch_size = micro_batch_size
-        self.accumulation = accumulation
+        self.average = average
+        self.turns = turns
+        self.learned = list(module.parameters())  # to list them takes as long as a step
 
-    def fit_loop(self, X, y=None, **kwargs):
-        """Note why training ends, and an interruption, which skorch takes for the wish to end."""
-        self.stopped_, self.interrupted_ = "max_iter", None
-        self.learnable_ = list(super().get_all_learnable_params())
-        try:
-            return super().fit_loop(X, y, **kwargs)
-        except KeyboardInterrupt as interrupt:  # a callback's way to end the loop, too
-            self.stopped_ = next(filter(None, (why_stopped(c) for _, c in self.callbacks_)), None)
-            if self.stopped_ is None:
-                self.interrupted_ = interrupt
-            raise
-
-    def get_all_learnable_params(self):
-        """List the parameters, which do not change in training: each step needs them."""
-        return getattr(self, "learnable_", None) or super().get_all_learnable_params()
-
-    def infer(self, rows, **fit_params):
-        return self.module_(rows, self.pool)
+    def train_step(self, batch, **fit_params):
+        """Take a step of the optimizer."""
+        if self.turns is not None and self.turns.ended:
+            raise InterruptedError("the training of another network has failed")
+        step = super().train_step(batch, **fit_params)
+        if self.average is not None:
+            self.average.update()
+        return step
 
     def train_step_single(self, batch, **fit_params):
         """Add up the gradients of a batch's parts, each weighing as many rows as it has."""
         rows, y = batch
         n_parts = count_parts(len(rows), self.micro_batch_size)
-        parts = []
+        losses, predictions = [], []
         for part, truth in zip(rows.tensor_split(n_parts), y.tensor_split(n_parts), strict=True):
             y_pred = self.infer(part)
             loss = self.get_loss(y_pred, truth, part, training=True) * (len(part) / len(rows))
@@ -93,45 +89,47 @@ class NONANet(skorch.NeuralNet):
                     "and no step, the weighting must have a gradient"
                 )
             self.backward(loss)
-            parts.append((loss.detach(), y_pred.detach()))
-        losses, predictions = zip(*parts, strict=True)
-        y_pred = torch.cat(predictions)
-        if self.accumulation is not None:
-            self.accumulation.update(len(rows), self.count_ignored(y_pred, y))
-        return {"loss": sum(losses), "y_pred": y_pred}
+            losses.append(loss.detach())
+            predictions.append(y_pred.detach())
+        clip_grad_norm_(self.learned, MAX_GRADIENT_NORM)
+        return {"loss": sum(losses), "y_pred": torch.cat(predictions)}
+
+    def infer(self, rows, **fit_params):
+        """Predict training rows, given by their indices, from their pool."""
+        return self.module_(rows, self.pool)
 
     def get_loss(self, y_pred, y_true, X=None, training=False):
-        """Compare predictions of rows, whose numbers are `X`, with their targets."""
-        weights = self.weights if training else self.weights_valid
+        """Compare predictions of rows, whose indices are `X`, with their targets."""
+        weights = self.weights if training else self.valid.weights
         self.loss.train(training)
         return self.criterion_(y_pred, y_true, *(weight[X] for weight in weights))
+
+    @torch.no_grad()
+    def validation_step(self, batch, **fit_params):
+        """Score the validation rows against the pool's, to training's precision: fast."""
+        rows, y = batch
+        network = self.module
+        neighbors = self.pool.neighbors(network)
+        query = network.embed(self.valid.X)
+        exclusion = self.pool.excluded_in_validation(self.valid, slice(len(neighbors)))
+        network.head.train()
+        predictions = []
+        for block in spans(len(query), max(1, BLOCK_ENTRIES // len(neighbors))):
+            excluded = None if exclusion is None else exclusion[block]
+            evaluation = Evaluation(network.head, neighbors, query[block], excluded)
+            predictions.append(evaluation.attend())
+        y_pred = torch.cat(predictions)
+        return {"loss": self.get_loss(y_pred, y, rows, training=False), "y_pred": y_pred}
+
+    # What is otherwise under accelerate:
 
     def backward(self, loss):
         """Add a loss's gradients to those of the parameters."""
         loss.backward()
 
-    def count_ignored(self, y_pred, y_true):
-        """Count the rows of a step that the loss ignores."""
-        return self.loss.n_ignored(y_pred, y_true).item()
-
-    def validation_step(self, batch, **fit_params):
-        """Score the validation rows against the pool's."""
-        rows, y = batch
-        network = self.network
-        neighbors = self.pool.neighbors(network)
-        query = network.embed(self.valid.X)
-        exclusion = self.pool.excluded_in_validation(self.valid, slice(len(neighbors)))
-        y_pred = predict_roughly(network, neighbors, query, exclusion)
-        return {"loss": self.get_loss(y_pred, y, rows, training=False), "y_pred": y_pred}
-
     def agree(self, stop):
-        """Whether to stop: what other processes that train the same network do, too."""
+        """Whether to stop: what all processes that train the same network do."""
         return stop
-
-    @property
-    def network(self):
-        """The network itself, without what may be wrapped around it."""
-        return self.module_
 
     @property
     def loss(self):
@@ -142,7 +140,7 @@ class NONANet(skorch.NeuralNet):
 class AcceleratedNet(AccelerateMixin, NONANet):
     """The same on the devices of an :class:`accelerate.Accelerator`.
 
-    Each process takes its share of every batch, and draws the same further neighbours.
+    Each process takes its share of every batch, and draws the same neighbours beside it.
     """
 
     def initialize_criterion(self):
@@ -151,17 +149,12 @@ class AcceleratedNet(AccelerateMixin, NONANet):
         return self
 
     def train_step_single(self, batch, **fit_params):
+        """Take a step, whose loss is the mean of all processes, so that all stop together."""
         step = NONANet.train_step_single(self, batch, **fit_params)
-        # The same on all processes, so that all of them stop at the same epoch.
         return step | {"loss": self.accelerator.reduce(step["loss"], reduction="mean")}
 
     def backward(self, loss):
         self.accelerator.backward(loss)
-
-    def count_ignored(self, y_pred, y_true):
-        """Count them as if each process had as many: all of them take the same next step."""
-        n_ignored = self.loss.n_ignored(y_pred, y_true).float()
-        return self.accelerator.reduce(n_ignored, reduction="mean").item()
 
     def agree(self, stop):
         """Whether any of the processes would: one that went on alone would wait for ever."""
@@ -169,31 +162,116 @@ class AcceleratedNet(AccelerateMixin, NONANet):
         return self.accelerator.reduce(votes, reduction="sum").item() > 0
 
     @property
-    def network(self):
-        return self.accelerator.unwrap_model(self.module_)
-
-    @property
     def loss(self):
         return self.criterion_.__self__
 
 
-def why_stopped(callback: Callback) -> str | None:
-    """The reason why a callback has ended training; None if it has not."""
-    if isinstance(callback, EarlyStopping) and callback.misses_ == callback.patience:
-        return "no change"
-    if isinstance(callback, Deadline) and callback.passed_:
-        return "max_time"
-    return None
+class WeightAverage:
+    """The running average of the steps' weights, by which epochs are judged and kept.
+
+    Steps at a constant rate never converge, but their average does. With polynomial-decay
+    averaging (Shamir and Zhang, "Stochastic Gradient Descent for Non-smooth Optimization", 2013,
+    section 4), its window grows with the number of steps, so that it suits short and long
+    trainings alike.
+    """
+
+    def __init__(self, network: NeighborNetwork):
+        self.pairs = [(weight.detach().clone(), weight) for weight in network.parameters()]
+        self.n_steps = 0
+
+    @torch.no_grad()
+    def update(self) -> None:
+        """Take in the weights after a step."""
+        self.n_steps += 1
+        share = AVERAGED_PART / (AVERAGED_PART + self.n_steps - 1)  # all of it, at first
+        for average, weight in self.pairs:
+            average.lerp_(weight, share)
+
+    @torch.no_grad()
+    def swap(self) -> None:
+        """Exchange the weights of the network and the average."""
+        for average, weight in self.pairs:
+            held = weight.clone()
+            weight.copy_(average)
+            average.copy_(held)
 
 
-@torch.no_grad()
-def predict_roughly(
-    network: NeighborNetwork, neighbors: Neighbors, query: Tensor, exclusion: Exclusion | None
-) -> Tensor:
-    """Predict embedded queries, at once and to training's precision: fast."""
-    network.head.train()
-    found = []
-    for rows in spans(len(query), max(1, BLOCK_ENTRIES // len(neighbors))):
-        excluded = None if exclusion is None else exclusion[rows]
-        found.append(Evaluation(network.head, neighbors, query[rows], excluded).attend())
-    return torch.cat(found)
+class RowBatches:
+    """Iterate over shuffled batches of ``(indices, targets)`` of a data set's rows.
+
+    Tensors are sliced where they lie; skorch's default path takes every row out of the dataset
+    by itself and collates them again. A single row left at the end joins the batch before it,
+    since in a batch by itself it might have no neighbour. An epoch takes `n_rows` of the rows:
+    of a large table, training is judged more often than once a pass. Of several processes, each
+    takes an equal share of every batch. Rows that are left out have their turn in a later epoch.
+    """
+
+    def __init__(
+        self,
+        dataset: TensorDataset,
+        batch_size: int,
+        generator: Generator,
+        n_rows: int | None = None,
+        process: int = 0,
+        n_processes: int = 1,
+    ):
+        self.dataset = dataset
+        self.batch_size = batch_size
+        self.generator = generator
+        self.n_rows = n_rows
+        self.process = process
+        self.n_processes = n_processes
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        y = self.dataset.tensors[1]
+        order = torch.randperm(len(y), generator=self.generator).to(y.device)
+        batches = list(order[: self.n_rows].split(self.batch_size))
+        if len(batches) > 1 and len(batches[-1]) < max(2, self.n_processes):
+            batches[-2:] = [torch.cat(batches[-2:])]
+        for batch in batches:
+            share = len(batch) // self.n_processes * self.n_processes
+            rows = batch[self.process : share : self.n_processes]
+            yield rows, y[rows]
+
+
+def whole_batch(dataset: TensorDataset, batch_size: int) -> list[tuple[Tensor, ...]]:
+    """Make one batch of the validation rows, whatever the batch size: they are streamed."""
+    return [dataset.tensors]
+
+
+def count_parts(n_rows: int, micro_batch_size: int | None) -> int:
+    """Number of parts of a batch. Each has at least two rows unless `micro_batch_size` is 1."""
+    if micro_batch_size is None:
+        return 1
+    n_parts = math.ceil(n_rows / micro_batch_size)
+    return n_parts if micro_batch_size == 1 else max(1, min(n_parts, n_rows // 2))
+
+
+def resolve_batch_size(
+    batch_size: int | str, n: int, n_steps: int = STEPS, extracts: bool = False
+) -> int:
+    """Turn 'auto' into the power of two that makes about so many steps an epoch, within bounds."""
+    if batch_size != "auto":
+        return int(batch_size)
+    largest = MAX_LARGE_BATCH if n > LARGE else MAX_BATCH
+    if extracts:
+        n_steps, largest = EXTRACTOR_STEPS, MAX_EXTRACTOR_BATCH
+    return min(max(2 ** round(math.log2(n / n_steps)), MIN_BATCH), largest)
+
+
+class QuietAdamW(AdamW):
+    """AdamW whose methods are not wrapped for torch's compiler.
+
+    torch wraps some of an optimizer's methods so that the compiler skips them. Their first call
+    imports the compiler, which takes longer than a small fit. These are the methods themselves.
+    """
+
+    add_param_group = inspect.unwrap(Optimizer.add_param_group)
+    zero_grad = inspect.unwrap(Optimizer.zero_grad)
+    state_dict = inspect.unwrap(Optimizer.state_dict)
+    load_state_dict = inspect.unwrap(Optimizer.load_state_dict)
+    _step = inspect.unwrap(AdamW.step)
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> Any:
+        return self._step(closure)

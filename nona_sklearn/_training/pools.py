@@ -1,7 +1,7 @@
 """Pools: which rows are the neighbours in a training step, and how they are embedded.
 
-A batch is a tensor of row numbers: those of the queries, by which each query's own row, or its
-group, is excluded from its neighbours.
+A batch is a tensor of the queries' indices, by which each query, or its group, is excluded from
+its own neighbours.
 """
 
 from __future__ import annotations
@@ -17,12 +17,10 @@ from .._inference.evaluation import Evaluation
 from .._inference.neighbors import Exclusion, Neighbors
 from .._network.network import NeighborNetwork
 
-Embeddings = tuple[Tensor, Tensor]  # of the queries, (q, d), and of all neighbours, (n, d)
-
 
 @dataclass(eq=False)
 class DatasetPool:
-    """Neighbours of a step: its batch and random other rows, embedded anew with gradient."""
+    """Neighbours of a step: its batch and random rows beside it, embedded anew with gradient."""
 
     X: Tensor | Rows  # the training rows, (n, n_features)
     values: Tensor  # which predictions average, (n,) or (n, n_outputs)
@@ -39,6 +37,14 @@ class DatasetPool:
         self.is_query = torch.zeros(n, dtype=torch.bool, device=device)
         self.n_drawn = n  # of the shuffled rows: all, so that the first draw shuffles
 
+    def evaluate(self, network: NeighborNetwork, queries: Tensor) -> Evaluation:
+        """Evaluate the network in training at a step's queries, (q,), given by their indices."""
+        rows = torch.cat([queries, self.draw(queries)])
+        query, embeddings = self.embed(network, queries, rows)
+        neighbors = self._as_neighbors(embeddings.float(), rows)
+        exclusion = self.excluded_in_training(queries, rows)
+        return Evaluation(network.head, neighbors, query.float(), exclusion)
+
     def draw(self, queries: Tensor) -> Tensor:
         """Draw rows that are not among `queries`, to make `size` rows with them.
 
@@ -48,41 +54,17 @@ class DatasetPool:
         if self.n_drawn + self.size > len(self.X):
             order = torch.randperm(len(self.X), generator=self.generator)
             self.order, self.n_drawn = order.to(self.values.device), 0
-        window = self.order[self.n_drawn : self.n_drawn + self.size]
+        drawn = self.order[self.n_drawn : self.n_drawn + self.size]
         self.n_drawn += self.size
         self.is_query[queries] = True
-        others = window[~self.is_query[window]]
+        beside = drawn[~self.is_query[drawn]]
         self.is_query[queries] = False
-        return others[: max(self.size - len(queries), 0)]
+        return beside[: max(self.size - len(queries), 0)]
 
-    def evaluate(self, network: NeighborNetwork, queries: Tensor) -> Evaluation:
-        """Evaluate the network in training at a step's queries, given by their row numbers."""
-        rows = torch.cat([queries, self.draw(queries)])
-        query, embeddings = self.embed(network, queries, rows)
-        neighbors = self._as_neighbors(embeddings.float(), rows)
-        return Evaluation(
-            network.head, neighbors, query.float(), self.excluded_in_training(queries, rows)
-        )
-
-    def excluded_in_training(self, queries: Tensor, rows: Tensor | slice) -> Exclusion:
-        """Exclude each query's own row, or its group, and what is near to it in time."""
-        labels = self.labels[queries], self.labels[rows]
-        if self.times is None:
-            return Exclusion(*labels)
-        times = self.times[queries]
-        limits, ends = times - self.window, times + self.window
-        return Exclusion(*labels, limits, self.times[rows], ends)
-
-    def excluded_in_validation(self, valid: Sample, rows: slice) -> Exclusion | None:
-        """Exclude, for validation rows, their group and what is not earlier; None: nothing."""
-        if valid.times is None or self.times is None:  # whole groups are set aside
-            return None
-        if valid.groups is None or self.groups is None:
-            return Exclusion(limits=valid.times, times=self.times[rows])
-        return Exclusion(valid.groups, self.groups[rows], valid.times, self.times[rows])
-
-    def embed(self, network: NeighborNetwork, queries: Tensor, rows: Tensor) -> Embeddings:
-        """Embed a step's rows, of which the queries are the first."""
+    def embed(
+        self, network: NeighborNetwork, queries: Tensor, rows: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Embed queries, (q, d), and all rows of a step, (n, d), of which they are the first."""
         embeddings = network.embedding(self.X[rows])
         return embeddings[: len(queries)], embeddings
 
@@ -98,6 +80,22 @@ class DatasetPool:
         than training does.
         """
         return self._as_neighbors(network.embed(self.X[: self.size]), slice(self.size))
+
+    def excluded_in_training(self, queries: Tensor, rows: Tensor | slice) -> Exclusion:
+        """Exclude each query itself, or its group, and what is near to it in time."""
+        labels = self.labels[queries], self.labels[rows]
+        if self.times is None:
+            return Exclusion(*labels)
+        times = self.times[queries]
+        return Exclusion(*labels, times - self.window, self.times[rows], times + self.window)
+
+    def excluded_in_validation(self, valid: Sample, rows: slice) -> Exclusion | None:
+        """Exclude, for validation rows, their group and what is not earlier; None: nothing."""
+        if valid.times is None or self.times is None:  # whole groups are set aside
+            return None
+        if valid.groups is None or self.groups is None:
+            return Exclusion(limits=valid.times, times=self.times[rows])
+        return Exclusion(valid.groups, self.groups[rows], valid.times, self.times[rows])
 
 
 class BatchPool(DatasetPool):
@@ -117,7 +115,9 @@ class MemoryPool(DatasetPool):
 
     memory: Tensor | None = None  # (n, d)
 
-    def embed(self, network: NeighborNetwork, queries: Tensor, rows: Tensor) -> Embeddings:
+    def embed(
+        self, network: NeighborNetwork, queries: Tensor, rows: Tensor
+    ) -> tuple[Tensor, Tensor]:
         if self.memory is None:
             self.memory = network.embed(self.X)
         embeddings = network.embedding(self.X[queries])

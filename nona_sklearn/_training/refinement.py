@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import torch
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 
-from .._data.row_values import apply_weights
+from .._data.training_data import Sample
 from .._inference.evaluation import Evaluation
+from .._inference.neighbors import Neighbors
+from .._network.network import NeighborNetwork
 from ..attention import ClassHead, NONAHead
-from ..attention.head import refine_one
+from ..attention.head import prior_mean, refine_one
 from ..losses import NEGLIGIBLE_LOSS
+from .pools import DatasetPool
 
 REFINE_ENTRIES = 2**24  # pairs that are weighed for each candidate
 ALONE_ENTRIES = 2**22  # the same where training rows are the queries: few parameters need few
@@ -24,13 +28,67 @@ N_PARTS = 50  # of the rows, whose losses give the standard error
 ROUNDING = 1e-12  # a loss of equal targets, in their units
 
 
-def fit_trust_radius(evaluation: Evaluation) -> None:
-    """Set how far a query may be from its nearest neighbour before its adjustment is attenuated.
+def refine_on_bank(
+    network: NeighborNetwork,
+    pool: DatasetPool,
+    train: Sample,
+    valid: Sample | None,
+    loss: nn.Module,
+    generator: Generator,
+    *,
+    n_neighbors: Sequence[int] = (),
+    balanced: bool = False,
+    on_training: bool = False,
+) -> float:
+    """Fit what depends on all training rows, by validation rows or, `on_training`, by themselves.
 
-    `evaluation` is of one network's head, which is changed, on all training rows: of rows that it
-    was not trained on, or of training rows, each without itself.
+    Returns the loss of validation rows relative to that of the mean of the training targets; 1
+    without validation rows.
     """
-    head_of(evaluation).fit_trust_radius(evaluation.distances())
+    head = network.head
+    assert isinstance(head, NONAHead)  # networks are not averaged yet
+    by_training = on_training and (len(train) > pool.size or len(n_neighbors) > 0)
+    refines = valid is not None or by_training
+    if not (head.n_adjusted or refines):
+        return 1.0
+    evaluation, rows = evaluate_on_bank(network, pool, train, valid, generator)
+    if head.n_adjusted:
+        head.fit_trust_radius(evaluation.distances())
+    truth = rows.residuals, *rows.weights
+    if refines:
+        refine(evaluation, loss, *truth, n_neighbors=n_neighbors, balanced=balanced)
+    if valid is None:
+        return 1.0
+    mean = prior_mean(train.y.reshape(len(train), -1), train.log_prior).expand(len(rows), -1)
+    of_mean = replace(rows, y=mean.reshape(rows.y.shape)).residuals
+    return loss_relative_to_mean(evaluation, loss, of_mean, *truth)
+
+
+def evaluate_on_bank(
+    network: NeighborNetwork,
+    pool: DatasetPool,
+    train: Sample,
+    valid: Sample | None,
+    generator: Generator,
+) -> tuple[Evaluation, Sample]:
+    """Evaluate some validation rows, or training rows without themselves, on all training rows.
+
+    Validation rows come shuffled. Returns these rows as well.
+    """
+    neighbors = Neighbors(network.embed(pool.X), pool.values, pool.log_prior)
+    n_queries = how_many(len(neighbors), held_out=valid is not None)
+    if valid is not None:
+        valid = valid[:n_queries]
+        exclusion = pool.excluded_in_validation(valid, slice(None))
+        return Evaluation(network.head, neighbors, network.embed(valid.X), exclusion), valid
+    rows = torch.randperm(len(neighbors), generator=generator)[:n_queries].to(pool.labels.device)
+    itself = pool.excluded_in_training(rows, slice(None))
+    return Evaluation(network.head, neighbors, neighbors.embeddings[rows], itself), train[rows]
+
+
+def how_many(n_neighbors: int, held_out: bool) -> int:
+    """How many rows to evaluate, held out or of the bank itself."""
+    return max(1, (REFINE_ENTRIES if held_out else ALONE_ENTRIES) // n_neighbors)
 
 
 def refine(
@@ -43,22 +101,30 @@ def refine(
 ) -> None:
     """Choose the refinements of a head by the training's loss on rows with these true values.
 
-    `evaluation` is as for :func:`fit_trust_radius`; `weights` are further arguments of the loss.
-    Of the numbers `n_neighbors`, ascending, that of the head is chosen first, and the others for
-    it. If outputs are `balanced`, errors of each are in units of what they are before: a geometric
-    mean over the few rows of a part would be too little by chance.
+    `evaluation` is of one network's head, which is changed, on all training rows: of rows that it
+    was not trained on, or of training rows, each without itself. `weights` are more arguments of
+    the loss. The head's number of neighbours is chosen first, of the numbers `n_neighbors`, which
+    ascend; then all else for this number. If outputs are `balanced`, the errors of an output are
+    in units of what they are before: a geometric mean over the few rows of a part would be too
+    little by chance.
     """
+    head, bank = evaluation.head, evaluation.neighbors
+    assert isinstance(head, NONAHead)  # networks are not averaged yet
     values = values.double()
-    unit = root_mean_squares(evaluation.mean() - values, *weights) if balanced else 1.0
-    head, truth = head_of(evaluation), (values / unit, *weights)
-    bank = evaluation.neighbors
+    unit: Tensor | float = 1.0
+    if balanced:
+        squares = (evaluation.mean() - values).square()
+        if weights:
+            squares = squares * weights[0][:, None]
+        unit = (squares.mean(dim=0) + NEGLIGIBLE_LOSS).sqrt()  # exact outputs have a unit, too
+    truth = values / unit, *weights
     candidates = [k for k in n_neighbors if k <= len(bank)]
     if candidates:
         head.n_neighbors = candidates[-1]  # so that a first search finds enough for all
     if head.shrinks:
         head.fit_mean_residual(bank.columns, bank.embeddings, bank.log_prior)
 
-    def whole_loss(means: Tensor) -> Tensor:
+    def loss_of(means: Tensor) -> Tensor:
         return loss(means / unit, *truth)
 
     if candidates:
@@ -70,27 +136,8 @@ def refine(
                 [loss(means[rows], *(t[rows] for t in truth)) for rows in parts if len(rows)]
             )
 
-        fit_n_neighbors(head, candidates, evaluation.weigh, whole_loss, losses_of_parts)
-    head.refine(lambda: whole_loss(evaluation.mean()))
-
-
-def loss_relative_to_mean(
-    evaluation: Evaluation, loss: nn.Module, mean: Tensor, values: Tensor, *weights: Tensor
-) -> float:
-    """A loss on rows with these true values, relative to that of the mean of the training targets.
-
-    1 if all targets are equal, so that there is nothing to predict.
-    """
-    found = evaluation.mean()
-    truth = values.to(found), *weights
-    of_mean = loss(mean.to(found), *truth)
-    return float(loss(found, *truth) / of_mean) if of_mean > ROUNDING else 1.0
-
-
-def root_mean_squares(errors: Tensor, weights: Tensor | None = None) -> Tensor:
-    """Of each output's errors, (n_outputs,), in units of a deviation; exact ones are not 0."""
-    squares = apply_weights(errors.square(), weights)
-    return (squares.mean(dim=0) + NEGLIGIBLE_LOSS).sqrt()
+        fit_n_neighbors(head, candidates, evaluation.weigh, loss_of, losses_of_parts)
+    head.refine(lambda: loss_of(evaluation.mean()))
 
 
 @torch.no_grad()
@@ -103,36 +150,39 @@ def fit_n_neighbors(
 ) -> None:
     """Set the smallest number of neighbours whose loss is within chance of the best.
 
-    `weigh` is :meth:`Evaluation.weigh`; of predictions, `loss` returns the loss, and
-    `losses_of_parts` those of parts of the rows, (p,). Within chance is a mean excess of at most
-    one standard error, or of a small share of the best loss, if that is more. Each number is tried
-    with the shrinkage or smoothing that suits it.
+    `weigh` is :meth:`Evaluation.weigh`. `loss` returns the loss of predictions, `losses_of_parts`
+    the losses of parts of their rows, (p,). Within chance is a mean excess of at most one standard
+    error, or of a small share of the best loss, if that is more. Each number is tried with the
+    shrinkage or smoothing that suits it.
     """
-    of_noise, found = list(head.noise_refinements()), []
+    noise_refinements = list(head.noise_refinements())
 
     def refine_noise() -> Tensor:
         mean = weigh()  # noise changes no weights
-        for set_to, values in of_noise:
+        for set_to, values in noise_refinements:
             refine_one(set_to, values, lambda: loss(mean()))
         return mean()
 
+    losses_by_number = []
     for head.n_neighbors in candidates:
-        found.append(losses_of_parts(refine_noise()))
-    each = torch.stack(found)  # (len(candidates), p)
-    excess = each - each[each.mean(dim=1).argmin()]
-    chance = excess.std(dim=1, correction=0) / math.sqrt(each.shape[1])
+        losses_by_number.append(losses_of_parts(refine_noise()))
+    losses = torch.stack(losses_by_number)  # (len(candidates), p)
+    excess = losses - losses[losses.mean(dim=1).argmin()]
+    standard_error = excess.std(dim=1, correction=0) / math.sqrt(losses.shape[1])
     tolerance = TOLERANCE_OF_CLASSES if isinstance(head, ClassHead) else TOLERANCE
-    allowed = chance.clamp_min(tolerance * each.mean(dim=1).min())
+    allowed = standard_error.clamp_min(tolerance * losses.mean(dim=1).min())
     head.n_neighbors = candidates[int((excess.mean(dim=1) <= allowed).int().argmax())]
     refine_noise()
 
 
-def head_of(evaluation: Evaluation) -> NONAHead:
-    """The head of one network: they are not averaged yet."""
-    assert isinstance(evaluation.head, NONAHead)
-    return evaluation.head
+def loss_relative_to_mean(
+    evaluation: Evaluation, loss: nn.Module, mean: Tensor, values: Tensor, *weights: Tensor
+) -> float:
+    """A loss on rows with these true values, relative to that of the mean of the training targets.
 
-
-def how_many(n_neighbors: int, held_out: bool) -> int:
-    """How many rows to evaluate, held out or of the bank itself."""
-    return max(1, (REFINE_ENTRIES if held_out else ALONE_ENTRIES) // n_neighbors)
+    1 if all targets are equal, so that there is nothing to predict.
+    """
+    predictions = evaluation.mean()
+    truth = values.to(predictions), *weights
+    loss_of_mean = loss(mean.to(predictions), *truth)
+    return float(loss(predictions, *truth) / loss_of_mean) if loss_of_mean > ROUNDING else 1.0

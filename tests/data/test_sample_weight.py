@@ -41,10 +41,10 @@ from nona_sklearn._inference.calibration import (
 from nona_sklearn._inference.evaluation import Evaluation
 from nona_sklearn._inference.neighbors import Exclusion, Neighbors
 from nona_sklearn._network.network import NeighborNetwork
-from nona_sklearn._training import trainer
+from nona_sklearn._training import refinement
+from nona_sklearn._training.loop import TrainingConfig, train_network
 from nona_sklearn._training.pools import NEIGHBOR_POOLS
 from nona_sklearn._training.refinement import refine
-from nona_sklearn._training.trainer import TrainingConfig, train_network
 from nona_sklearn.attention import neighbor_weights
 from nona_sklearn.attention.fused import L2Attention
 from nona_sklearn.losses import WeightedLoss
@@ -383,7 +383,7 @@ def test_pools_hold_the_prior_weights_of_rows(neighbor_pool):
 
 def test_refinement_is_of_weighted_queries_and_neighbors(monkeypatch):
     seen = []
-    monkeypatch.setattr(trainer, "refine", lambda *arguments, **_: seen.append(arguments))
+    monkeypatch.setattr(refinement, "refine", lambda *arguments, **_: seen.append(arguments))
     reg = nona().fit(X, y, sample_weight=WEIGHTS)
     knn = softstep_knn(pool_size=20, trend=None)  # whose queries are training rows
     knn.fit(X, y, sample_weight=WEIGHTS)

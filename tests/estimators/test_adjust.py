@@ -14,7 +14,6 @@ from nona_sklearn._inference.bank import NeighborBank
 from nona_sklearn._inference.evaluation import Evaluation
 from nona_sklearn._inference.explanation import Explanation
 from nona_sklearn._inference.neighbors import Exclusion, Neighbors
-from nona_sklearn._training.refinement import fit_trust_radius
 from nona_sklearn.attention import AverageHead
 from nona_sklearn.attention.fused import L2Attention
 from nona_sklearn.attention.head import TRUST_FACTOR
@@ -309,7 +308,8 @@ def test_the_shift_fades_from_twice_the_distance_of_the_farthest_row():
     """Of rows at a distance of 1 and of 3 from the bank: full at 6, a quarter at 12."""
     head = NONAHead(n_adjusted=1).eval()
     neighbors = Neighbors(torch.tensor([[0.0, 1.0]]), torch.tensor([10.0]), adjustment_scale=1.0)
-    fit_trust_radius(Evaluation(head, neighbors, torch.tensor([[1.0, 0.0], [-3.0, 0.0]])))
+    evaluation = Evaluation(head, neighbors, torch.tensor([[1.0, 0.0], [-3.0, 0.0]]))
+    head.fit_trust_radius(evaluation.distances())
     for distance, left in [(5.9, 1.0), (6.0, 1.0), (12.0, 0.25)]:
         query = torch.tensor([[distance, 5.0]])
         mean = Evaluation(head, neighbors, query).mean().item()

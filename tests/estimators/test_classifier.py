@@ -43,6 +43,7 @@ from nona_sklearn._data.classes import ClassTargets
 from nona_sklearn._inference.evaluation import Evaluation
 from nona_sklearn._inference.neighbors import Exclusion, Neighbors
 from nona_sklearn._training.refinement import refine
+from nona_sklearn._utils.storable import UPGRADES
 from nona_sklearn.attention import AverageHead
 from nona_sklearn.losses import ASSoftmaxLoss, LogLoss, MultilabelASSoftmaxLoss
 from nona_sklearn.weighting import Softmax
@@ -726,17 +727,10 @@ def test_as_softmax_with_margin_1_is_the_log_loss(make, iris):
     assert np.abs(pushed_less - by_log_loss).max() > 1e-3
 
 
-@pytest.mark.slow
-def test_as_speed_takes_fewer_steps_where_little_is_to_learn():
-    """Two classes far apart: after a while nearly all rows are right by the margin."""
-    X = np.repeat([[-1.0], [1.0]], 80, axis=0) + np.linspace(0, 0.1, 160)[:, None]
-    params = {"max_iter": 40, "early_stopping": False}
-    plain, fast = (
-        nona(loss=ASSoftmax(max_accumulation=most), **params).fit(X, X[:, 0] > 0).history_
-        for most in (1, 2)
-    )
-    assert {epoch["train_batch_count"] for epoch in plain} == {5}
-    assert min(epoch["train_batch_count"] for epoch in fast) == 3
+def test_as_softmax_of_earlier_files_has_its_margin():
+    """They also hold a `max_accumulation`, the largest number of batches in a step."""
+    stored = {"margin": 0.2, "max_accumulation": 2}
+    assert UPGRADES[ASSoftmax](stored) == {"margin": 0.2}
 
 
 def test_as_softmax_of_an_indicator_matrix(iris):
@@ -751,7 +745,6 @@ def test_as_softmax_of_an_indicator_matrix(iris):
     [
         ({"loss": ASSoftmax(margin=1.5)}, "'margin' parameter"),
         ({"loss": "hinge"}, "'loss' parameter"),
-        ({"loss": ASSoftmax(max_accumulation=0)}, "'max_accumulation' parameter"),
         ({"class_weight": {7: 1.0}}, "class_weight must be for the classes of y, .* got 7"),
     ],
     ids=str,

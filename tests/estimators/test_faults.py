@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from sklearn.base import clone
 from sklearn.datasets import load_diabetes
 from sklearn.model_selection import GroupShuffleSplit, cross_val_score
-from skorch.callbacks import Callback
+from skorch.callbacks import Callback, EarlyStopping
 
 from nona_sklearn import (
     Calibration,
@@ -40,7 +40,7 @@ from nona_sklearn._inference.bank import NeighborBank
 from nona_sklearn._inference.calibration import fit_calibration
 from nona_sklearn._inference.evaluation import Evaluation
 from nona_sklearn._inference.neighbors import Neighbors
-from nona_sklearn._training import trainer
+from nona_sklearn._training import loop
 from nona_sklearn._utils.snapshots import EDITING, replaced_when_done, snapshot
 from nona_sklearn._utils.threads import WORKERS, cached_property
 from nona_sklearn.weighting import WEIGHTINGS
@@ -202,13 +202,13 @@ def test_ctrl_c_ends_cross_validation(estimator, plane, monkeypatch, listening):
     def interrupt(*args, **kwargs):
         signal.raise_signal(signal.SIGINT)
 
-    monkeypatch.setattr(trainer.RowBatches, "__iter__", interrupt)
+    monkeypatch.setattr(loop.RowBatches, "__iter__", interrupt)
     with pytest.raises(KeyboardInterrupt):
         cross_val_score(clone(estimator), plane[0], plane[2], cv=2)
 
 
 def test_early_stopping_is_no_interruption(plane):
-    """Skorch's ends the loop by the same exception."""
+    """Nor is it reported as one."""
     reg = nona(max_iter=500, n_iter_no_change=2).fit(plane[0], plane[2])
     assert reg.n_iter_ < 500
 
@@ -962,15 +962,15 @@ def test_warm_start_goes_on_with_the_networks_that_there_are():
 def test_no_part_of_a_batch_is_without_neighbours(plane):
     """A batch of 5 in parts of 2 once left a row that predicted 0 and taught nothing."""
     X, _, y, _ = plane
-    seen, evaluate = [], trainer.NEIGHBOR_POOLS["batch"].evaluate
+    seen, evaluate = [], loop.NEIGHBOR_POOLS["batch"].evaluate
 
-    class Spy(trainer.NEIGHBOR_POOLS["batch"]):
+    class Spy(loop.NEIGHBOR_POOLS["batch"]):
         def evaluate(self, network, queries):
             seen.append(len(queries))
             return evaluate(self, network, queries)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(trainer.NEIGHBOR_POOLS, "batch", Spy)
+        patch.setitem(loop.NEIGHBOR_POOLS, "batch", Spy)
         extractor = FeatureExtractor(torch.nn.Identity, micro_batch_size=2)
         reg = nona(feature_extractor=extractor, neighbor_pool="batch", batch_size=5, max_iter=1)
         reg.fit(X.astype(np.float32), y)
@@ -1015,6 +1015,13 @@ def test_missing_groups_are_named(plane, missing):
 def test_invalid_callbacks_are_named(plane, callbacks):
     with pytest.raises(ValueError, match=r"callbacks must be skorch callbacks, .* got"):
         nona(callbacks=callbacks).fit(plane[0], plane[2])
+
+
+@pytest.mark.parametrize("stopping", [EarlyStopping, EarlyStopping(), ("stop", EarlyStopping())])
+def test_early_stopping_is_no_callback(plane, stopping):
+    """It would end the fit as Ctrl-C does."""
+    with pytest.raises(ValueError, match=r"callbacks must have no EarlyStopping.* n_iter_no"):
+        nona(callbacks=[stopping]).fit(plane[0], plane[2])
 
 
 @pytest.mark.slow

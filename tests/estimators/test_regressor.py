@@ -28,7 +28,7 @@ from nona_sklearn._data.classes import ClassTargets
 from nona_sklearn._data.sample import Sample
 from nona_sklearn._data.targets import RegressionTargets
 from nona_sklearn._training import ensemble
-from nona_sklearn._training.trainer import train_network
+from nona_sklearn._training.loop import train_network
 from nona_sklearn._trend.kernel_trend import KernelTrend
 from nona_sklearn.embedding import FeatureWeights, PeriodicEmbedding
 from nona_sklearn.weighting import Softmax, Uniform

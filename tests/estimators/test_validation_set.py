@@ -31,7 +31,7 @@ from nona_sklearn import (
 )
 from nona_sklearn._data.splits import N_BLOCKS, split_as_given, split_by_time
 from nona_sklearn._inference import calibration
-from nona_sklearn._training import trainer
+from nona_sklearn._training import refinement
 
 X, Y = make_friedman1(180, noise=0.3, random_state=0)
 TRAIN, VALID, TEST = slice(0, 100), slice(100, 150), slice(150, 180)
@@ -566,13 +566,13 @@ def test_validation_rows_have_their_own_times(monkeypatch):
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_the_validation_set_chooses_the_number_of_neighbors(monkeypatch):
-    found, refine = [], trainer.refine
+    found, refine = [], refinement.refine
 
     def noted(evaluation, loss, truth, *weights, **options):
         found.append(truth)
         refine(evaluation, loss, truth, *weights, **options)
 
-    monkeypatch.setattr(trainer, "refine", noted)
+    monkeypatch.setattr(refinement, "refine", noted)
     fitted()
     expected = (Y[VALID] - Y[TRAIN].mean()) / Y[TRAIN].std()
     assert len(found) == 2  # once for each network

@@ -8,7 +8,7 @@ from sklearn.linear_model import LinearRegression, RidgeCV
 from sklearn.preprocessing import OneHotEncoder
 
 from nona_sklearn import NONAClassifier, NONARegressor
-from nona_sklearn._network.components import LEAST, relevance, supervised_components
+from nona_sklearn._network.extractor import LEAST, relevance, supervised_components
 
 N_ROWS, N_FEATURES = 40, 60
 EXACT = 1e-10  # of float64, after sums over some tens of rows
@@ -77,7 +77,7 @@ def test_components_are_centred_uncorrelated_and_of_one_scale():
 def test_further_columns_stay_behind_the_components():
     X = noise()
     tensors = [torch.tensor(each, dtype=torch.float32) for each in (X, X[:, 0])]
-    Z = supervised_components(*tensors, 8, n_further=2)(tensors[0])
+    Z = supervised_components(*tensors, 8, n_scores=2)(tensors[0])
     alone = components_of(X[:, :-2], X[:, 0])(tensors[0][:, :-2])
     torch.testing.assert_close(Z, torch.hstack([alone, tensors[0][:, -2:]]))
 

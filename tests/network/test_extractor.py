@@ -22,7 +22,7 @@ from nona_sklearn import FeatureExtractor, NONARegressor, Rows
 from nona_sklearn._network.extractor import ExtractorEmbedding
 from nona_sklearn._network.network import NeighborNetwork
 from nona_sklearn._training import ensemble
-from nona_sklearn._training.trainer import NEIGHBOR_POOLS
+from nona_sklearn._training.pools import NEIGHBOR_POOLS
 from nona_sklearn.attention import NONAHead
 from nona_sklearn.embedding import MLPEmbedding
 

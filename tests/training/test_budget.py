@@ -3,7 +3,6 @@
 import heapq
 import math
 import warnings
-from contextlib import nullcontext
 from types import SimpleNamespace
 from unittest.mock import patch
 
@@ -20,17 +19,18 @@ from skorch.callbacks import Callback
 from nona_sklearn import (
     FeatureExtractor,
     NONAClassifier,
+    NONAHead,
     NONARegressor,
     SoftStepKNeighborsClassifier,
     SoftStepKNeighborsRegressor,
 )
 from nona_sklearn._data.sample import Sample
 from nona_sklearn._estimators import fitting
-from nona_sklearn._training import budget as budget_module
-from nona_sklearn._training import callbacks, ensemble, trainer
-from nona_sklearn._training.budget import Budget
-from nona_sklearn._training.callbacks import Deadline
-from nona_sklearn._training.trainer import Pace
+from nona_sklearn._network.network import NeighborNetwork
+from nona_sklearn._training import ensemble, loop, progress, refinement
+from nona_sklearn._training.loop import Pace
+from nona_sklearn._training.net import NONANet
+from nona_sklearn._training.progress import Budget
 
 SMALL = {"hidden_layer_sizes": (8,), "n_estimators": 2, "random_state": 0}
 EACH = pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def clock(monkeypatch):
         def on_epoch_end(self, net, **kwargs):
             Clock.now += 1.0
 
-    for module in (budget_module, callbacks):
+    for module in (loop, progress):
         monkeypatch.setattr(module, "time", SimpleNamespace(time=lambda: Clock.now))
     monkeypatch.setattr(fitting, "pace_of", lambda *args: Pace(epoch=1e-9, refinement=0.0))
     return Clock
@@ -91,7 +91,7 @@ def spans(budget, takes):
     free = [0.0] * budget.n_workers
     for i, part in enumerate(takes):
         now = heapq.heappop(free)
-        with patch.object(budget_module, "time", SimpleNamespace(time=lambda now=now: now)):
+        with patch.object(progress, "time", SimpleNamespace(time=lambda now=now: now)):
             deadline = budget.deadline(i)
         heapq.heappush(free, now + part * (deadline - now))
         yield now, now + part * (deadline - now), deadline
@@ -122,37 +122,30 @@ def test_no_budget_never_ends():
 
 
 @pytest.mark.parametrize(
-    ("n_jobs", "extractor", "shares"),
-    [(1, None, [4, 6, 12]), (2, None, [6, 12, 12]), (2, torch.nn.Identity, [4, 6, 12])],
+    ("n_threads", "n_jobs", "extractor", "shares"),
+    [
+        (1, 1, None, [4, 6, 12]),
+        (1, 2, None, [6, 12, 12]),
+        (1, 2, torch.nn.Identity, [4, 6, 12]),
+        (2, None, None, [12, 12, 12]),  # in turns: each is as far as the others
+    ],
 )
 def test_networks_that_train_at_the_same_time_have_more_time(
-    plane, monkeypatch, clock, n_jobs, extractor, shares
+    plane, monkeypatch, clock, n_threads, n_jobs, extractor, shares
 ):
     """As the deadlines of three networks show, in a fit for which time stands still."""
     seen, train_network = [], ensemble.train_network
 
-    def spy(*args, deadline, **kwargs):
-        seen.append(deadline)
-        return train_network(*args, deadline=deadline, **kwargs)
+    def spy(*args, slot, **kwargs):
+        seen.append(slot.deadline)
+        return train_network(*args, slot=slot, **kwargs)
 
     monkeypatch.setattr(ensemble, "train_network", spy)
+    torch.set_num_threads(n_threads)
+    reg = nona(feature_extractor=extractor, n_estimators=3, max_iter=1, max_time=12.0)
     with joblib.parallel_config("threading", n_jobs=n_jobs):
-        fit(nona(feature_extractor=extractor, n_estimators=3, max_iter=1, max_time=12.0), plane)
+        fit(reg, plane)
     assert sorted(seen) == shares
-
-
-def test_networks_that_take_turns_all_have_the_whole_time(plane, monkeypatch, clock):
-    """In more or fewer threads than there are networks: each is as far as the others."""
-    seen, train_network = [], ensemble.train_network
-
-    def spy(*args, deadline, **kwargs):
-        seen.append(deadline)
-        return train_network(*args, deadline=deadline, **kwargs)
-
-    monkeypatch.setattr(ensemble, "train_network", spy)
-    torch.set_num_threads(2)
-    fit(nona(n_estimators=3, max_iter=1, max_time=12.0), plane)
-    assert seen == [12, 12, 12]
 
 
 # -- max_time ---------------------------------------------------------------------------------
@@ -161,7 +154,7 @@ def test_networks_that_take_turns_all_have_the_whole_time(plane, monkeypatch, cl
 @EACH
 def test_a_tiny_budget_is_an_epoch_of_each_network(estimator, plane, monkeypatch):
     """That of max_iter=1, with all that follows training, if it is no worse than the mean."""
-    monkeypatch.setattr(trainer, "loss_relative_to_mean", lambda *args: 1.0)
+    monkeypatch.setattr(refinement, "loss_relative_to_mean", lambda *args: 1.0)
     short, one = fit(estimator, plane, max_time=MOMENT), fit(estimator, plane, max_iter=1)
     assert set(reasons(short)) == {(1, "max_time")}
     np.testing.assert_array_equal(short.predict(plane[1]), one.predict(plane[1]))
@@ -226,7 +219,7 @@ def test_time_is_left_to_embed_the_training_rows(plane, clock, monkeypatch):
 
 def test_networks_of_short_time_on_paper():
     """So many that each has time for 20 epochs, on each worker, but at least one."""
-    with patch.object(budget_module, "time", SimpleNamespace(time=lambda: 0.0)):
+    with patch.object(progress, "time", SimpleNamespace(time=lambda: 0.0)):
         budget = Budget(100.0)
         assert [budget.n_affordable(3, s, 1) for s in (0.1, 2.5, 2.6, 5.1, 1e9)] == [3, 2, 1, 1, 1]
         assert budget.n_affordable(5, 4.0, 3) == 3
@@ -260,17 +253,17 @@ def test_the_pace_is_that_of_some_rows(plane, monkeypatch):
         tried.append((len(train), config.max_iter))
         return SimpleNamespace(history=[{"dur": 1.0}])
 
-    monkeypatch.setattr(trainer, "_train_once", train_once)
-    monkeypatch.setattr(trainer, "TRIED_ROWS", 50)
+    monkeypatch.setattr(loop, "train_once", train_once)
+    monkeypatch.setattr(loop, "TRIED_ROWS", 50)
     config = nona(pool_size=20)._architecture().config(1000)
     sample = Sample(torch.zeros(1000, 2), torch.zeros(1000))
-    assert trainer.measure_pace(None, sample, config) == (20.0, 40.0)
-    monkeypatch.setattr(trainer, "EPOCH_ROWS", 500)
-    monkeypatch.setattr(trainer, "FOLLOWING_ROWS", 100)
-    assert trainer.measure_pace(None, sample, config) == (10.0, 2.0)
-    monkeypatch.setattr(trainer, "CALIBRATING_ROWS", 400)  # in a given space
+    assert loop.measure_pace(None, sample, config) == (20.0, 40.0)
+    monkeypatch.setattr(loop, "EPOCH_ROWS", 500)
+    monkeypatch.setattr(loop, "FOLLOWING_ROWS", 100)
+    assert loop.measure_pace(None, sample, config) == (10.0, 2.0)
+    monkeypatch.setattr(loop, "CALIBRATING_ROWS", 400)  # in a given space
     given = SoftStepKNeighborsRegressor(pool_size=20)._architecture().config(1000)
-    assert trainer.measure_pace(None, sample, given) == (10.0, 8.0)
+    assert loop.measure_pace(None, sample, given) == (10.0, 8.0)
     assert tried == [(50, 1)] * 3
 
 
@@ -292,13 +285,13 @@ def test_the_pace_is_that_of_as_many_threads_as_a_network_has(n_threads, callbac
 def test_time_is_left_for_what_follows_training(plane, clock, monkeypatch):
     """Of 20 seconds, 3 for each of two networks, and 3 after both; an epoch takes one."""
     monkeypatch.setattr(fitting, "pace_of", lambda *args: Pace(epoch=1.0, refinement=3.0))
-    refine = trainer._refine
+    refine = loop.refine_on_bank
 
-    def slowly(*args):
+    def slowly(*args, **kwargs):
         clock.now += 3
-        return refine(*args)
+        return refine(*args, **kwargs)
 
-    monkeypatch.setattr(trainer, "_refine", slowly)
+    monkeypatch.setattr(loop, "refine_on_bank", slowly)
     reg = fit(nona(n_estimators=2, max_iter=20, max_time=20, callbacks=[clock()]), plane)
     assert reasons(reg) == [(5, "max_time"), (6, "max_time")]
     assert clock.now == 17
@@ -307,7 +300,7 @@ def test_time_is_left_for_what_follows_training(plane, clock, monkeypatch):
 @pytest.mark.slow
 def test_the_best_epoch_so_far_is_kept(plane, clock, monkeypatch):
     """As where max_iter ends training at the same epoch, though the last one is worse."""
-    monkeypatch.setattr(trainer, "loss_relative_to_mean", lambda *args: 1.0)  # as of max_iter
+    monkeypatch.setattr(refinement, "loss_relative_to_mean", lambda *args: 1.0)  # as of max_iter
     params = {"n_estimators": 1, "learning_rate_init": 0.3, "callbacks": [clock()]}
     free = fit(nona(max_iter=30, n_iter_no_change=30, **params), plane)
     n = next(epoch["epoch"] for epoch in free.history_ if not epoch["valid_loss_best"])
@@ -319,15 +312,26 @@ def test_the_best_epoch_so_far_is_kept(plane, clock, monkeypatch):
     np.testing.assert_array_equal(timed.predict(plane[1]), counted.predict(plane[1]))
 
 
-@pytest.mark.parametrize(("deadline", "ends"), [(5.0, False), (4.9, True), (0.0, True)])
-def test_no_epoch_begins_that_would_end_too_late(clock, deadline, ends):
-    """One took two seconds, from 1 to 3: the next would end at 5."""
-    callback, net = Deadline(deadline), SimpleNamespace(agree=lambda stop: stop)
+def train_until(deadline, clock):
+    """The history of at most two epochs, each of two seconds, from 1 to 3 and from 3 to 5."""
+
+    class TwoSeconds(Callback):
+        def on_epoch_end(self, net, **kwargs):
+            clock.now += 2.0
+
     clock.now = 1.0
-    callback.on_epoch_begin(net)
-    clock.now = 3.0
-    with pytest.raises(KeyboardInterrupt) if ends else nullcontext():
-        callback.on_epoch_end(net)
+    torch.manual_seed(0)
+    X = torch.randn(40, 2)
+    network = NeighborNetwork(torch.nn.Linear(2, 2), NONAHead(learn_temperature=True))
+    config = nona(max_iter=2, callbacks=[TwoSeconds()])._architecture().config(40)
+    slot = loop.Slot(deadline)
+    return loop.train_network(network, Sample(X, X[:, 0]), None, config, seed=0, slot=slot)[1]
+
+
+@pytest.mark.parametrize(("deadline", "n_epochs"), [(5.0, 2), (4.9, 1), (0.0, 1)])
+def test_no_epoch_begins_that_would_end_too_late(clock, deadline, n_epochs):
+    history = train_until(deadline, clock)
+    assert (len(history), history[-1]["stopped"]) == (n_epochs, "max_time")
 
 
 def test_a_budget_may_be_of_any_type(plane):
@@ -404,14 +408,12 @@ def test_a_warning_that_is_an_error_leaves_no_model(plane):
     assert set(vars(reg)) == set(reg.get_params())
 
 
-@pytest.mark.parametrize(("deadline", "others"), [(math.inf, True), (0.0, False)])
-def test_processes_end_together(deadline, others):
+@pytest.mark.parametrize(
+    ("deadline", "one_is_late", "n_epochs"), [(math.inf, True, 1), (0.0, False, 2)]
+)
+def test_processes_end_together(clock, monkeypatch, deadline, one_is_late, n_epochs):
     """One whose clock is ahead goes on with the others, and one whose clock is behind ends."""
-    callback, net = Deadline(deadline), SimpleNamespace(agree=lambda stop: others)
-    callback.on_epoch_begin(net)
-    if others:
-        with pytest.raises(KeyboardInterrupt):
-            callback.on_epoch_end(net)
-    else:
-        callback.on_epoch_end(net)
-    assert callback.passed_ == others
+    monkeypatch.setattr(NONANet, "agree", lambda self, stop: one_is_late)
+    history = train_until(deadline, clock)
+    expected = "max_time" if one_is_late else "max_iter"
+    assert (len(history), history[-1]["stopped"]) == (n_epochs, expected)

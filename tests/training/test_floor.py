@@ -10,9 +10,9 @@ from torch import nn
 from nona_sklearn import NONAClassifier, NONAHead, NONARegressor, load, save
 from nona_sklearn._inference.evaluation import Evaluation
 from nona_sklearn._inference.neighbors import Neighbors
-from nona_sklearn._training import trainer
+from nona_sklearn._training import loop, refinement
+from nona_sklearn._training.loop import LEAST_GAIN, RETRY_RATE
 from nona_sklearn._training.refinement import loss_relative_to_mean
-from nona_sklearn._training.trainer import LEAST_GAIN, RETRY_RATE
 from nona_sklearn.attention.head import prior_mean
 from nona_sklearn.losses import LogLoss
 
@@ -35,15 +35,15 @@ def attempts(monkeypatch):
 
     def set_losses(*relative_losses):
         losses = iter(relative_losses)
-        train_once = trainer._train_once
+        train_once = loop.train_once
 
         def train(network, train, valid, config, *args):
             if valid is not None:  # not to measure the time of an epoch
                 rates.append(config.learning_rate_init)
             return train_once(network, train, valid, config, *args)
 
-        monkeypatch.setattr(trainer, "_train_once", train)
-        monkeypatch.setattr(trainer, "loss_relative_to_mean", lambda *args: next(losses))
+        monkeypatch.setattr(loop, "train_once", train)
+        monkeypatch.setattr(refinement, "loss_relative_to_mean", lambda *args: next(losses))
         return rates
 
     return set_losses

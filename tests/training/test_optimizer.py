@@ -3,7 +3,7 @@ import copy
 import torch
 from torch import nn
 
-from nona_sklearn._training.optimizer import QuietAdamW
+from nona_sklearn._training.net import QuietAdamW
 
 
 def test_its_steps_are_adamw_s():

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 import pytest
@@ -15,9 +16,9 @@ from sklearn.base import clone
 from skorch.callbacks import Callback
 
 from nona_sklearn import NONAClassifier, NONARegressor
-from nona_sklearn._training import ensemble
-from nona_sklearn._training.callbacks import YieldTurn
-from nona_sklearn._training.parallel import train_in_threads
+from nona_sklearn._training import ensemble, loop
+from nona_sklearn._training.ensemble import train_in_threads
+from nona_sklearn._training.net import NONANet
 from nona_sklearn._utils import threads
 from nona_sklearn._utils.random import local_seed
 from nona_sklearn._utils.threads import FairSemaphore
@@ -85,13 +86,16 @@ def test_ctrl_c_ends_all_threads(plane, monkeypatch, listening):
     before, prediction = set(threading.enumerate()), model.predict(X_test)
     started = []
 
-    def interrupt(callback, net, **kwargs):
-        started.append(net)
-        if len(started) == 2:
-            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
-        reach(lambda: callback.turns.ended)
+    class Interrupted(NONANet):
+        def notify(self, method_name, **kwargs):
+            if method_name == "on_epoch_begin":
+                started.append(self)
+                if len(started) == 2:
+                    signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+                reach(lambda: self.turns.ended)
+            super().notify(method_name, **kwargs)
 
-    monkeypatch.setattr(YieldTurn, "on_epoch_begin", interrupt, raising=False)
+    monkeypatch.setattr(loop, "NONANet", Interrupted)
     with pytest.raises(KeyboardInterrupt):
         model.set_params(max_iter=10**6, n_iter_no_change=10**6).fit(X, y)
     assert set(threading.enumerate()) == before
@@ -164,10 +168,10 @@ def test_turns_are_shared_out(n_at_a_time):
             with here:
                 working.remove(item)
                 behind = len(begun)
-            turns.on_epoch_end(None)
+            turns.yield_turn()
         return behind
 
-    found = train_in_threads(work, range(6), n_at_a_time)
+    found = train_in_threads([partial(work, i) for i in range(6)], n_at_a_time)
     assert most == n_at_a_time
     assert min(found) > 6 - n_at_a_time
 
@@ -201,7 +205,7 @@ def test_results_are_in_the_order_of_the_items():
         return item, torch.get_num_threads()
 
     torch.set_num_threads(3)
-    assert train_in_threads(late, range(3), 3) == [(0, 1), (1, 1), (2, 1)]
+    assert train_in_threads([partial(late, i) for i in range(3)], 3) == [(0, 1), (1, 1), (2, 1)]
 
 
 @pytest.mark.slow

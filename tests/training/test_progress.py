@@ -16,9 +16,8 @@ from tqdm import tqdm
 from nona_sklearn import NONAClassifier, NONARegressor, SoftStepKNeighborsRegressor
 from nona_sklearn._data import source
 from nona_sklearn._training import progress
-from nona_sklearn._training.budget import Budget
-from nona_sklearn._training.parallel import CountedParallel
-from nona_sklearn._training.progress import Progress
+from nona_sklearn._training.ensemble import CountedParallel
+from nona_sklearn._training.progress import Budget, Progress
 
 
 def nona(**params):
@@ -46,7 +45,7 @@ class Spoil(Callback):
 
     def on_batch_begin(self, net, training=True, **_):
         if len(net.history) == 6 and not training:
-            net.network.predict_mean()
+            net.module.predict_mean()
 
 
 def states(text):

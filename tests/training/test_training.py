@@ -23,21 +23,19 @@ from nona_sklearn._data.sample import Sample
 from nona_sklearn._inference.evaluation import Evaluation
 from nona_sklearn._inference.neighbors import Exclusion, Neighbors
 from nona_sklearn._network.network import NeighborNetwork
-from nona_sklearn._training import refinement, trainer
-from nona_sklearn._training.batches import (
+from nona_sklearn._training import loop, refinement
+from nona_sklearn._training.ensemble import count_networks
+from nona_sklearn._training.loop import TrainingConfig, train_network
+from nona_sklearn._training.net import (
     STEPS,
     STEPS_OF_CLASSES,
-    AdaptiveAccumulation,
+    NONANet,
     RowBatches,
     count_parts,
     resolve_batch_size,
 )
-from nona_sklearn._training.callbacks import WeightAveraging
-from nona_sklearn._training.ensemble import count_networks
-from nona_sklearn._training.net import NONANet
 from nona_sklearn._training.pools import NEIGHBOR_POOLS
 from nona_sklearn._training.refinement import how_many, refine
-from nona_sklearn._training.trainer import TrainingConfig, train_network
 from nona_sklearn.attention.head import TEMPERATURE_MULTIPLES, TRUST_FACTOR
 from nona_sklearn.losses import ASSoftmaxLoss, LogLoss
 from nona_sklearn.softstep import STEP_MULTIPLES
@@ -249,7 +247,7 @@ def test_batches_hold_each_row_once(n, batch_size, sizes):
 @pytest.mark.parametrize(("n", "batch_size"), [(30, 8), (31, 8), (25, 8), (26, 8), (3, 8)])
 def test_processes_share_each_batch(n, batch_size):
     data = TensorDataset(*make_data(n))
-    shares = [list(RowBatches(data, batch_size, generator(), i, 3)) for i in range(3)]
+    shares = [list(RowBatches(data, batch_size, generator(), None, i, 3)) for i in range(3)]
     seen = torch.cat([rows for share in shares for rows, _ in share])
     assert len(seen.unique()) == len(seen) > n - 3 * len(shares[0])
     for parts in zip(*shares, strict=True):
@@ -377,7 +375,7 @@ def test_refined_rows_keep_their_targets_and_weights(held_out, monkeypatch):
     for name in ("REFINE_ENTRIES", "ALONE_ENTRIES"):
         monkeypatch.setattr(refinement, name, 60 * 7)
     seen, network = [], make_network()
-    monkeypatch.setattr(trainer, "refine", lambda *arguments, **_: seen.append(arguments))
+    monkeypatch.setattr(refinement, "refine", lambda *arguments, **_: seen.append(arguments))
     train(network, given, valid, refine_on_training=not held_out)
     [(evaluation, _, values, weights)] = seen
     X, y, log_prior = valid if held_out else given
@@ -416,7 +414,7 @@ def test_an_epoch_of_many_rows_takes_some_of_them_anew():
 @pytest.mark.parametrize(("extracts", "n_seen"), [(False, 8), (True, 40)])
 def test_with_an_extractor_an_epoch_takes_all_rows(monkeypatch, extracts, n_seen):
     """Its epochs are long, and users count in them."""
-    monkeypatch.setattr(trainer, "EPOCH_ROWS", 8)
+    monkeypatch.setattr(loop, "EPOCH_ROWS", 8)
     rows, taken = [], RowBatches.__iter__
 
     def spy(self):
@@ -432,7 +430,7 @@ def test_with_an_extractor_an_epoch_takes_all_rows(monkeypatch, extracts, n_seen
 
 def test_some_validation_rows_judge_an_epoch_and_all_refine_the_network(monkeypatch):
     judged, refined = [], []
-    validate, evaluate = NONANet.validation_step, trainer._evaluate_whole_bank
+    validate, evaluate = NONANet.validation_step, refinement.evaluate_on_bank
 
     def spy_on_epochs(self, batch, **params):
         judged.append(len(batch[0]))
@@ -443,8 +441,8 @@ def test_some_validation_rows_judge_an_epoch_and_all_refine_the_network(monkeypa
         return evaluate(network, pool, train, valid, generator)
 
     monkeypatch.setattr(NONANet, "validation_step", spy_on_epochs)
-    monkeypatch.setattr(trainer, "_evaluate_whole_bank", spy_on_refinement)
-    monkeypatch.setattr(trainer, "JUDGED_ROWS", 5)
+    monkeypatch.setattr(refinement, "evaluate_on_bank", spy_on_refinement)
+    monkeypatch.setattr(loop, "JUDGED_ROWS", 5)
     weighted = [(*make_data(n), torch.zeros(n)) for n in (40, 20)]
     for train_rows, valid in [(make_data(40), make_data(20)), weighted]:
         train(make_network(), train_rows, valid, max_iter=2)
@@ -501,14 +499,14 @@ def look_at_gradients(patch):
     """The norms of the gradients that each step takes: AdamW hides their scale."""
     norms = []
 
-    class Spy(trainer.QuietAdamW):
+    class Spy(loop.QuietAdamW):
         def step(self, closure=None):
             loss = closure()
             grads = [p.grad for group in self.param_groups for p in group["params"]]
             norms.append(torch.cat([g.flatten() for g in grads if g is not None]).norm().item())
             return loss
 
-    patch.setattr(trainer, "QuietAdamW", Spy)
+    patch.setattr(loop, "QuietAdamW", Spy)
     return norms
 
 
@@ -584,53 +582,6 @@ def test_parts_of_a_batch_are_no_single_rows(n, micro_batch_size):
         assert max(lengths) <= micro_batch_size + (micro_batch_size == 2)
 
 
-class Ignoring(nn.MSELoss):
-    """A loss that takes a share of all rows for learned."""
-
-    def __init__(self, share=0.0, reduction="mean"):
-        super().__init__(reduction=reduction)
-        self.share = share
-
-    def n_ignored(self, prediction, truth):
-        return torch.tensor(int(self.share * len(truth)))
-
-
-@pytest.mark.parametrize(
-    ("n_ignored", "paces"),
-    [
-        (0, [1, 1, 1]),
-        (33, [1, 1, 1]),  # 100 / 67 is 1.49
-        (34, [2, 2, 2]),
-        (60, [2, 2, 2]),  # 2.5, rounded to even
-        (61, [2, 3, 3]),
-        (75, [2, 3, 4]),  # one more than last time
-        (99, [2, 3, 4]),
-        (100, [2, 3, 4]),
-    ],
-)
-def test_a_step_takes_about_a_batch_of_rows_that_teach(n_ignored, paces):
-    accumulation, seen = AdaptiveAccumulation(max_batches=4), []
-    for _ in paces:
-        accumulation.update(100, n_ignored)
-        seen.append(accumulation.n_batches)
-    assert seen == paces
-    accumulation.update(100, 0)
-    assert accumulation.n_batches == 1
-
-
-def test_the_pace_agrees_with_published_code(as_softmax_reference):
-    """Whose numbers are those without bounds, of batches of 32."""
-    key = "n_ignored_rows"
-    ignored = {name: n for name, n in as_softmax_reference.items() if name.endswith(key)}
-    assert len(ignored) == 12
-    for name, n_ignored in ignored.items():
-        accumulation = AdaptiveAccumulation(max_batches=100)
-        accumulation.n_batches = 100
-        accumulation.update(32, n_ignored.item())
-        expected = as_softmax_reference[name.replace(key, "accumulation_steps")]
-        assert accumulation.n_batches == expected
-
-
 def test_each_network_starts_from_a_fresh_copy_of_the_callbacks(plane):
     """A callback may count on itself: the user's own object stays as it was."""
     counts = []
@@ -651,20 +602,6 @@ def test_each_network_starts_from_a_fresh_copy_of_the_callbacks(plane):
     assert callback.n_epochs == 0
 
 
-class CountSteps(Callback):
-    """What the average and the optimizer counted in a training."""
-
-    counts: list = []
-
-    def on_train_end(self, net, **kwargs):
-        (average,) = (c for _, c in net.callbacks_ if isinstance(c, WeightAveraging))
-        self.counts[:] = [average.n_steps_, *optimizer_steps(net.optimizer_)]
-
-
-def optimizer_steps(optimizer):
-    return {int(state["step"]) for state in optimizer.state_dict()["state"].values()}
-
-
 def accelerated(accelerator):
     """The accelerator, which belongs to an extractor; the network has none."""
     return FeatureExtractor(nn.Identity, accelerator=accelerator) if accelerator else None
@@ -679,51 +616,8 @@ ACCELERATORS = pytest.mark.parametrize(
 )
 
 
-@ACCELERATORS
-@pytest.mark.parametrize(
-    ("share", "most", "steps"),
-    [
-        (0.0, 2, [7, 7, 7]),
-        (0.5, 2, [4, 4, 4]),  # of 1, 2, 2, 2 batches; then 2, 2, 2, 1
-        (0.5, 9, [4, 4, 4]),
-        (1.0, 3, [4, 3, 3]),  # of 1, 2, 3, 1; then 3, 3, 1
-    ],
-)
-def test_steps_of_several_batches(share, most, steps, accelerator, monkeypatch):
-    """The history, the optimizer and the average count them alike; no batch grows."""
-    sizes, infer = [], NONANet.infer
-    monkeypatch.setattr(
-        NONANet, "infer", lambda self, rows: sizes.append(len(rows)) or infer(self, rows)
-    )
-    options = {"max_iter": 3, "loss": partial(Ignoring, share)}
-    options["extractor"] = accelerated(accelerator)
-    network, plain = make_network(), make_network()
-    history = train(
-        *(network, make_data(100)),
-        **options,
-        max_accumulation=most,
-        average=True,
-        callbacks=[CountSteps()],
-    )
-    assert [epoch["train_batch_count"] for epoch in history] == steps
-    assert CountSteps.counts == [sum(steps)] * 2
-    assert sum(sizes) == 300
-    assert max(sizes) == 16
-    train(plain, make_data(100), **options, average=True)
-    pairs = zip(network.parameters(), plain.parameters(), strict=True)
-    assert all(torch.equal(*pair) for pair in pairs) == (share == 0)
-
-
-def test_the_gradients_of_several_batches_are_clipped_as_one(monkeypatch):
-    norms = look_at_gradients(monkeypatch)
-    X, y = make_data(100)
-    train(make_network(), (X, 1e4 * y), loss=partial(Ignoring, 0.5), max_accumulation=2)
-    assert len(norms) == 4 * 5
-    np.testing.assert_allclose(norms, 1.0, rtol=1e-3)
-
-
-def test_a_step_of_several_batches_takes_their_mean_gradient():
-    """In a pool of all rows, the batches of a step are as good as one large batch."""
+def test_a_step_of_several_parts_takes_their_mean_gradient():
+    """In a pool of all rows, the parts of a step are as good as one large batch."""
     X, y = make_data(32)
     gradients = []
     for micro_batch_size in (16, None):
@@ -731,9 +625,8 @@ def test_a_step_of_several_batches_takes_their_mean_gradient():
         net = NONANet(
             network,
             pool=NEIGHBOR_POOLS["dataset"](X, y, 32, generator()),
-            criterion=Ignoring,
+            criterion=nn.MSELoss,
             micro_batch_size=micro_batch_size,
-            accumulation=AdaptiveAccumulation(2),
         ).initialize()
         net.train_step_single((torch.arange(32), y))
         gradients.append([weight.grad for weight in network.parameters()])

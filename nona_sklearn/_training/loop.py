@@ -1,0 +1,390 @@
+"""Training of one network: a loop of epochs, and what is refined after it.
+
+skorch runs the steps, and keeps the history and the callbacks of users. Ours is what a step
+evaluates (:mod:`~nona_sklearn._training.pools`), and when training ends.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import NamedTuple
+
+import torch
+from skorch.callbacks import Callback, EarlyStopping
+from skorch.utils import noop
+from torch import Generator, Tensor, nn
+from torch.utils.data import TensorDataset
+
+from .._data.training_data import Sample
+from .._network.extractor import FeatureExtractor
+from .._network.network import NeighborNetwork
+from .._utils.threads import FairSemaphore
+from ..losses import WeightedLoss
+from .net import (
+    STEPS,
+    AcceleratedNet,
+    NONANet,
+    QuietAdamW,
+    RowBatches,
+    WeightAverage,
+    resolve_batch_size,
+    whole_batch,
+)
+from .pools import NEIGHBOR_POOLS, DatasetPool
+from .progress import Progress
+from .refinement import refine_on_bank
+
+LEAST_GAIN = 1e-4  # of an epoch that is better than the best
+EPOCH_ROWS = 2**16  # of more rows, an epoch takes as many, drawn anew
+JUDGED_ROWS = 2**13  # of more validation rows, the first judge an epoch; all refine the network
+TRIED_ROWS = 2**12  # that show how long an epoch takes
+FOLLOWING_ROWS = 2**14  # what follows an epoch takes as long as two on all rows, or on so many
+CALIBRATING_ROWS = 2**14  # in a given space, whose epochs are fast, as long as one on so many
+RETRY_RATE = 0.15  # of the learning rate, after a training in vain
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingConfig:
+    """How networks are trained. Fields named as parameters of the estimators are these."""
+
+    neighbor_pool: str
+    pool_size: int
+    batch_size: int | str
+    learning_rate_init: float
+    weight_decay: float
+    max_iter: int
+    n_iter_no_change: int
+    device: torch.device
+    callbacks: Sequence = ()
+    verbose: int = 0  # 1: a line of progress, 2: skorch's table
+    # The loss of predictions and encoded targets. Of rows of different weights, it is made with
+    # reduction='none'; if it is balanced, the mean over outputs is geometric (`WeightedLoss`).
+    loss: Callable[..., nn.Module] = nn.MSELoss
+    balanced: bool = False
+    extractor: FeatureExtractor | None = None  # under the embedding
+    n_steps: int = STEPS  # of an epoch on a table, about, with batch_size='auto'
+    average: bool = False  # the running average of the weights is judged and kept
+    window: float = 0.0  # how near in time rows are no neighbours in training
+    threshold_mode: str = "rel"  # a better loss falls by a share of itself; 'abs': by a number
+    # A network that predicts its validation rows no better than the mean of the training targets
+    # is trained once more, from its start, at a lower rate. If that is in vain, it may predict the
+    # mean.
+    retries: bool = True
+    falls_back: bool = False
+    # Training rows, each without itself, refine what depends on the whole bank if there are no
+    # validation rows: a space with few parameters does not memorise them.
+    refine_on_training: bool = False
+    n_neighbors: Sequence[int] = ()  # of which the head's is chosen after training; none: it stays
+
+    def rows_of_epoch(self, n_rows: int) -> int:
+        """How many of the training rows an epoch takes."""
+        return n_rows if self.extractor is not None else min(n_rows, EPOCH_ROWS)
+
+
+@dataclass(frozen=True)
+class Slot:
+    """The time of one network among those of a fit, its turns, and its part of the progress."""
+
+    deadline: float = math.inf  # by time.time; only the first epoch may end later
+    turns: FairSemaphore | None = None  # with trainings in other threads
+    progress: Progress | None = None
+    number: int = 0  # of the network in the progress
+
+
+class Attempt(NamedTuple):
+    """A trained network with its history, and its validation loss relative to the mean's."""
+
+    network: NeighborNetwork
+    history: list[dict]
+    relative_loss: float
+
+    @property
+    def in_vain(self) -> bool:
+        """Whether the mean of the training targets predicts the validation rows better.
+
+        A training of all `max_iter` epochs is as long as it was meant to be.
+        """
+        return self.relative_loss > 1 + LEAST_GAIN and self.history[-1]["stopped"] != "max_iter"
+
+
+def train_network(
+    network: NeighborNetwork,
+    train: Sample,
+    valid: Sample | None,
+    config: TrainingConfig,
+    *,
+    seed: int,
+    slot: Slot = Slot(),
+) -> tuple[NeighborNetwork, list[dict]]:
+    """Train a network, and return it, or a copy, with the history of its epochs.
+
+    The weights are those of the epoch of the lowest validation loss or, without validation rows,
+    of the lowest training loss. The history is skorch's, a dict for each epoch without its
+    batches. The last one has ``stopped``, why there are no more: 'no change', 'max_iter' or
+    'max_time'; the one whose weights were restored ``kept``, True. If the network is no better
+    than the mean of the training targets, the last one has ``in_vain``, True. `seed` is that of
+    the batches' order and of the pools' draws. A ValueError is raised if training diverges.
+    """
+    # Of equal rows, neighbours predict the mean already: nothing is to be learned.
+    equal_rows = isinstance(train.X, Tensor) and not _varies(train.X)
+    if equal_rows or not _varies(train.y):
+        config = replace(config, n_iter_no_change=1, retries=False)
+    untrained = copy.deepcopy(network) if config.retries else None
+    best = train_once(network, train, valid, config, seed, slot)
+    if untrained is not None and best.in_vain and best.history[-1]["stopped"] == "no change":
+        slower = replace(config, learning_rate_init=RETRY_RATE * config.learning_rate_init)
+        again = train_once(untrained, train, valid, slower, seed, slot)
+        best = min(best, again, key=lambda attempt: attempt.relative_loss)
+    if best.in_vain or (equal_rows and valid is not None and _varies(valid.y)):
+        best.history[-1]["in_vain"] = True
+        if config.falls_back:
+            best.network.predict_mean()
+    return best.network, best.history
+
+
+def _varies(values: Tensor) -> bool:
+    """Whether rows differ, (n, ...)."""
+    return not torch.equal(values[1:], values[:-1])
+
+
+def train_once(
+    network: NeighborNetwork,
+    train: Sample,
+    valid: Sample | None,
+    config: TrainingConfig,
+    seed: int,
+    slot: Slot,
+) -> Attempt:
+    """Train a network in place, restore the weights of its best epoch, and refine it."""
+    network.to(config.device).train()  # once: validation puts it back
+    train = train.to(config.device)
+    generator = Generator().manual_seed(seed)
+    pool = NEIGHBOR_POOLS[config.neighbor_pool](
+        X=train.X,
+        values=train.residuals,
+        size=int(config.pool_size),
+        generator=generator,
+        groups=train.groups,
+        log_prior=train.log_prior,
+        times=train.times,
+        window=config.window,
+    )
+    if valid is not None:
+        valid = _with_neighbors(valid.to(config.device), pool)
+    weighted = train.weights or (valid is not None and valid.weights)
+    plain_loss = partial(WeightedLoss, config.loss) if weighted else config.loss
+    loss = partial(WeightedLoss, config.loss, balanced=True) if config.balanced else plain_loss
+    judged = None if valid is None else valid[:JUDGED_ROWS]
+    net = _make_net(network, pool, train, judged, loss, config, slot)
+    try:
+        history = run_epochs(net, train, judged, config, slot)
+        network.zero_grad(set_to_none=True)
+        check_convergence(_learned(network), config.learning_rate_init, config.weight_decay)
+        relative_loss = refine_on_bank(
+            *(network, pool, train, valid, plain_loss().eval(), generator),
+            n_neighbors=config.n_neighbors,
+            balanced=config.balanced,
+            on_training=config.refine_on_training,
+        )
+    except (ArithmeticError, LookupError, RuntimeError, ValueError) as error:
+        embeddings = [network.embed(train.X)] if isinstance(train.X, Tensor) else []
+        learned = [*_learned(network), *embeddings]
+        check_convergence(learned, config.learning_rate_init, config.weight_decay, error)
+        raise
+    return Attempt(network, history, relative_loss)
+
+
+def _with_neighbors(valid: Sample, pool: DatasetPool) -> Sample | None:
+    """Leave out validation rows that no training row is earlier than; None: all of them."""
+    exclusion = pool.excluded_in_validation(valid, slice(None))
+    isolated = None if exclusion is None else exclusion.isolated()
+    if isolated is None or not isolated.any():
+        return valid
+    return None if isolated.all() else valid[~isolated]
+
+
+def _make_net(
+    network: NeighborNetwork,
+    pool: DatasetPool,
+    train: Sample,
+    valid: Sample | None,
+    loss: Callable[..., nn.Module],
+    config: TrainingConfig,
+    slot: Slot,
+) -> NONANet:
+    """Make the skorch net that takes the steps of a training, initialised."""
+    extractor = config.extractor
+    # The head's few scalars have a meaning of their own; decay would pull them to it.
+    param_groups: list[tuple[str, dict]] = [("head.*", {"weight_decay": 0.0})]
+    if extractor is not None:
+        param_groups.append(("embedding.extractor.*", {"lr": extractor.learning_rate}))
+    make = partial(NONANet, device=config.device)
+    if extractor is not None and extractor.accelerator is not None:
+        accelerator = extractor.accelerator()
+        make = partial(
+            AcceleratedNet,
+            accelerator=accelerator,
+            callbacks__print_log__sink=accelerator.print if config.verbose > 1 else noop,
+            iterator_train__process=accelerator.process_index,
+            iterator_train__n_processes=accelerator.num_processes,
+        )
+    net = make(
+        network,
+        pool=pool,
+        valid=valid,
+        weights=train.weights,
+        micro_batch_size=None if extractor is None else extractor.micro_batch_size,
+        average=WeightAverage(network) if config.average else None,
+        turns=slot.turns,
+        criterion=loss,
+        optimizer=QuietAdamW,
+        optimizer__fused=True,
+        optimizer__lr=config.learning_rate_init,
+        optimizer__weight_decay=config.weight_decay,
+        optimizer__param_groups=param_groups,
+        batch_size=resolve_batch_size(
+            config.batch_size, len(train), config.n_steps, extractor is not None
+        ),
+        iterator_train=RowBatches,
+        iterator_train__generator=pool.generator,
+        iterator_train__n_rows=config.rows_of_epoch(len(train)),
+        iterator_valid=whole_batch,
+        callbacks=copy.deepcopy(list(config.callbacks)),
+        verbose=config.verbose > 1,
+    )
+    return net.initialize()
+
+
+def run_epochs(
+    net: NONANet,
+    train: Sample,
+    valid: Sample | None,
+    config: TrainingConfig,
+    slot: Slot,
+) -> list[dict]:
+    """Train epoch by epoch until there is a reason to stop, and restore the best epoch's weights.
+
+    Returns the history as :func:`train_network` does.
+    """
+    network, average = net.module, net.average
+    train_rows = _numbered(train.residuals)
+    valid_rows = None if valid is None else _numbered(valid.residuals)
+    datasets = {"dataset_train": train_rows, "dataset_valid": valid_rows}
+    batches = net.get_iterator(train_rows, training=True)
+    validation = None if valid_rows is None else net.get_iterator(valid_rows, training=False)
+    monitor = "train_loss" if valid is None else "valid_loss"
+    threshold, n_misses, best_epoch, best_weights = math.inf, 0, 0, None
+    stopped = "max_iter"
+    net.notify("on_train_begin", X=train_rows, y=None)
+    for _ in range(config.max_iter):
+        began = time.time()
+        net.notify("on_epoch_begin", **datasets)
+        net.run_single_epoch(batches, True, prefix="train", step_fn=net.train_step)
+        if average is not None:
+            average.swap()  # the average is validated, seen by callbacks, and kept
+        net.run_single_epoch(validation, False, prefix="valid", step_fn=net.validation_step)
+        net.notify("on_epoch_end", **datasets)  # the losses of the epoch enter the history
+        epoch, loss = net.history[-1, "epoch"], net.history[-1, monitor]
+        n_misses += 1
+        if loss < threshold:
+            gain = LEAST_GAIN * loss if config.threshold_mode == "rel" else LEAST_GAIN
+            threshold, n_misses = loss - gain, 0
+            best_epoch, best_weights = epoch, copy.deepcopy(network.state_dict())
+        if average is not None:
+            average.swap()
+        if slot.progress is not None:
+            best_loss = min(net.history[:, monitor])
+            slot.progress.follow(slot.number, epoch, f"best {monitor} {best_loss:.4g}")
+        if n_misses == config.n_iter_no_change:
+            stopped = "no change"
+            break
+        if slot.turns is not None:
+            slot.turns.yield_turn()
+        now = time.time()
+        if net.agree(now + (now - began) > slot.deadline):  # the next one takes as long
+            stopped = "max_time"
+            break
+    if best_weights is not None:
+        network.load_state_dict(best_weights)
+    net.notify("on_train_end", X=train_rows, y=None)
+    if slot.progress is not None:
+        slot.progress.end_of(slot.number)
+    history = [{k: v for k, v in record.items() if k != "batches"} for record in net.history]
+    history[best_epoch - 1]["kept"] = True  # epochs count from 1; 0: the last one stays
+    history[-1]["stopped"] = stopped
+    return history
+
+
+def _numbered(y: Tensor) -> TensorDataset:
+    """All that skorch needs of a data set: the rows' indices, and targets."""
+    return TensorDataset(torch.arange(len(y), device=y.device), y)
+
+
+def _learned(network: NeighborNetwork) -> list[Tensor]:
+    """Parameters, and what the head divides by, whose logarithm is one."""
+    temperature = torch.as_tensor(getattr(network.head, "temperature", 1.0))
+    return [*network.parameters(), torch.stack([temperature, 1 / temperature])]
+
+
+def check_convergence(
+    tensors: Iterable[Tensor],
+    learning_rate_init: float,
+    weight_decay: float,
+    cause: Exception | None = None,
+) -> None:
+    """Raise a ValueError unless all tensors that training led to are finite."""
+    if not all(tensor.isfinite().all() for tensor in tensors):
+        raise ValueError(
+            f"training diverged with learning_rate_init={learning_rate_init} and "
+            f"weight_decay={weight_decay}: its loss is no longer finite; try smaller ones"
+        ) from cause
+
+
+def check_callbacks(callbacks: Sequence | None) -> Sequence:
+    """Refuse what skorch could not call, or what has no effect here, before training."""
+    for callback in callbacks or ():
+        named = callback[1] if isinstance(callback, tuple) and len(callback) == 2 else callback
+        kind = named if isinstance(named, type) else type(named)
+        if not issubclass(kind, Callback):
+            raise ValueError(
+                "callbacks must be skorch callbacks, or tuples of a name and one, got "
+                f"{callback!r:.100}"
+            )
+        if issubclass(kind, EarlyStopping):
+            raise ValueError(
+                "callbacks must have no EarlyStopping, since training stops early by itself, got "
+                f"{callback!r:.100}: set n_iter_no_change, or raise max_iter"
+            )
+    return callbacks or ()
+
+
+class Pace(NamedTuple):
+    """Seconds that the training of a network takes."""
+
+    epoch: float
+    refinement: float  # after the epochs; what follows all networks takes as long
+
+
+def measure_pace(network: NeighborNetwork, sample: Sample, config: TrainingConfig) -> Pace:
+    """How long training on a table takes, by a short epoch on rows from all of it.
+
+    The network is trained by that.
+    """
+    n_rows = len(sample)
+    rows = torch.linspace(0, n_rows - 1, min(n_rows, max(config.pool_size, TRIED_ROWS))).long()
+    size = resolve_batch_size(config.batch_size, n_rows, config.n_steps)
+    short = replace(config, batch_size=size, max_iter=1, n_neighbors=(), callbacks=(), verbose=0)
+    trial = train_once(network, sample[rows], None, short, 0, Slot())
+    seconds_per_row = trial.history[0]["dur"] / len(rows)
+    n_following = (
+        CALIBRATING_ROWS if config.refine_on_training else min(2 * n_rows, FOLLOWING_ROWS)
+    )
+    return Pace(
+        epoch=seconds_per_row * config.rows_of_epoch(n_rows),
+        refinement=seconds_per_row * n_following,
+    )
