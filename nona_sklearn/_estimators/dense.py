@@ -1,5 +1,7 @@
 """A rival of the neighbour head on the same embedding, trained by the same recipe."""
 
+from dataclasses import replace
+
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, TransformerMixin
 from torch import Tensor, nn
@@ -7,9 +9,13 @@ from torch import Tensor, nn
 from .._inference.neighbors import Neighbors
 from .._network.network import embed
 from .._utils.docs import Documented
+from .._utils.random import plain_torch
+from .._utils.snapshots import EDITING, replaced_when_done
 from .architectures import NONAArchitecture
 from .base import NeighborEstimator
 from .classification import NeighborClassifier
+from .fit_warnings import warn_unless_converged
+from .fitting import set_fitted, train
 from .nona import NONAClassifier, NONARegressor
 from .queries import embedded, fitted_snapshot
 from .regression import NeighborRegressor
@@ -71,8 +77,11 @@ class DenseHead(nn.Module):
 class DenseArchitecture(NONAArchitecture):
     """The embedding of a NONA estimator under a dense head."""
 
-    adjusts = False
     neighbor_pool = "batch"  # the cheapest: the head does not use it
+
+    @classmethod
+    def from_params(cls, params):
+        return replace(super().from_params(params), adjusts=False, smoothing=False)
 
     def make_head(self, targets, n_adjusted, embedding_dim, n_neighbors):
         sizes = getattr(targets, "sizes", None)
@@ -86,7 +95,6 @@ class DenseHeadEstimator(Documented, TransformerMixin, BaseEstimator):
     All but the head is the same, parameters and the average of several networks included.
     """
 
-    fit = NeighborEstimator.fit
     embed = NeighborEstimator.embed
     transform = NeighborEstimator.transform
     n_estimators_ = NeighborEstimator.n_estimators_
@@ -94,12 +102,18 @@ class DenseHeadEstimator(Documented, TransformerMixin, BaseEstimator):
     get_feature_names_out = NeighborEstimator.get_feature_names_out
 
     def _architecture(self):
-        return DenseArchitecture(self)
+        return DenseArchitecture.from_params(self)
 
-    def _keep(self, found):
-        data = found.data
-        embeddings = embed(self.network_, data.sample.X)
-        self.neighbors_ = Neighbors(embeddings, data.sample.y.to(embeddings.device))
+    def fit(self, X, y, **rows):
+        """Train the networks on rows, with the keywords of :meth:`NONARegressor.fit`."""
+        with replaced_when_done(self, EDITING.held()) as fitted, plain_torch():
+            training = train(fitted, X, y, **rows)
+            set_fitted(fitted, training, training.network)
+            sample = training.data.sample
+            embeddings = embed(training.network, sample.X)
+            fitted.neighbors_ = Neighbors(embeddings, sample.y.to(embeddings.device))
+            warn_unless_converged(training)
+        return self
 
     @property
     def _n_features_out(self):

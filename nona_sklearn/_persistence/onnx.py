@@ -29,7 +29,6 @@ from .._inference.evaluation import Evaluation, rows_of
 from .._inference.nearest import Candidates
 from .._inference.neighbors import Neighbors
 from .._inference.network_rows import NetworkRows
-from .._inference.network_trend import NetworkTrend
 from .._inference.weighted_rows import WeightedRows
 from .._network.network import NeighborNetwork
 from .._utils.extras import import_extra
@@ -207,8 +206,8 @@ class RowsGraph(nn.Module):
         offset = self.offset = neighbors.offset  # its values are a buffer
         self.register_buffer("offsets", None if offset is None else offset.values.cpu())
         trend: Any = bank.trend
-        if isinstance(trend, NetworkTrend):
-            trend = ValuesGraph(RowsGraph(trend.network, trend.bank))
+        if trend is not None and trend.networks is not None:
+            trend = ValuesGraph(RowsGraph(*trend.networks))
         elif trend is not None:
             trend = copy.deepcopy(trend.function).cpu()
         self.trend = None if offset is None else trend
@@ -249,7 +248,7 @@ class RowsGraph(nn.Module):
 
 
 class ValuesGraph(nn.Module):
-    """A :class:`NetworkTrend` as a module."""
+    """A trend of networks as a module."""
 
     def __init__(self, rows: RowsGraph):
         super().__init__()
