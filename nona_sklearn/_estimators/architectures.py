@@ -10,7 +10,7 @@ from typing import Any, Self
 import torch
 from sklearn.base import is_classifier
 from sklearn.preprocessing import StandardScaler
-from torch import nn
+from torch import Tensor, nn
 
 from .._data.rows import Rows
 from .._data.scaler import SmoothClipScaler
@@ -80,48 +80,30 @@ START_SAMPLE = 1024  # rows from which initial values are estimated
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Architecture:
-    """What the parameters of an estimator mean for its networks and their training.
+    """What the parameters of an estimator mean for its networks and their training."""
 
-    Parameters
-    ----------
-    params : BaseEstimator
-        The estimator, whose parameters are read.
-    classifies : bool
-        Whether its targets are classes.
-    embedding_similarity : str
-        By what networks compare rows with similarity='auto'.
-    extractor : FeatureExtractor, optional
-        The feature extractor under the embedding.
-    automatic : dict
-        Values of the parameters that are 'auto'.
-    adjusts : bool
-        Whether networks predict the targets themselves as well.
-    smoothing : bool
-        Whether the frequencies of classes take part in their probabilities.
-    step : str, optional
-        The step function that masks the weights.
-    in_given_space : bool
-        Whether networks compare the features themselves, perhaps weighted.
-    trend : str, model or None
-        The trend beside the networks. This and the following depend on the rows: see `for_rows`.
-    among_features : bool
-        Whether neighbours are found among weighted features; networks are their trend.
-    encoder : TableEncoder or SparseEncoder, optional
-        The encoder that is fitted to the rows, if they are a table.
-    """
-
-    params: Any
+    params: Any  # the estimator, whose parameters are read
     classifies: bool
-    embedding_similarity: str
-    extractor: FeatureExtractor | None = None
-    automatic: Mapping[str, Any]
-    adjusts: bool = False
-    smoothing: bool = False
-    step: str | None = None
-    in_given_space: bool = False
-    trend: Any = None
-    among_features: bool = False
-    encoder: TableEncoder | SparseEncoder | None = None
+    embedding_similarity: str  # by what networks compare rows with similarity='auto'
+    extractor: FeatureExtractor | None = None  # under the embedding
+    automatic: Mapping[str, Any]  # values of the parameters that are 'auto'
+    adjusts: bool = False  # whether networks predict the targets themselves as well
+    smoothing: bool = False  # whether the frequencies of classes take part in probabilities
+    step: str | None = None  # the step function that masks the weights
+    in_given_space: bool = False  # whether networks compare the features, perhaps weighted
+    learns_residuals: bool = False  # whether networks learn what an additive trend leaves
+    can_have_kernel: bool = True  # whether trend='auto' may be 'kernel'
+    trend_without_kernel: str | None = None  # what it is otherwise
+    least_trend_rows: int = 0  # with fewer rows there is no trend, even if the parameter names one
+    has_plain_step: bool = True  # so that similarity='auto' may be 'features'
+    n_networks_set: int | None = 1  # by a parameter or an earlier fit
+    may_fall_back: bool = False  # whether networks may predict the mean, with all rows
+    retries: bool = True  # whether training starts once more where it was in vain
+
+    # What the rows decide: see `for_rows`.
+    trend: Any = None  # beside the networks: a name or a model
+    among_features: bool = False  # whether neighbours are found there, beside networks as trend
+    encoder: TableEncoder | SparseEncoder | None = None  # of a table
 
     # -- what the parameters mean together -----------------------------------------------------
 
@@ -159,7 +141,15 @@ class Architecture:
 
         For most tables, they are 'kernel' and 'features'.
         """
-        params, suits_kernel = self.params, self.suits_kernel(data, encoder)
+        params, X = self.params, data.sample.X
+        suits_kernel = (
+            self.can_have_kernel
+            and isinstance(X, Tensor)
+            and data.sample.times is None
+            and not isinstance(encoder, SparseEncoder)
+            and len(X) >= LEAST_TREND_ROWS
+            and X.shape[1] <= MAX_TREND_COLUMNS
+        )
         trend = params.trend
         if trend == "auto":
             trend = "kernel" if suits_kernel else self.trend_without_kernel
@@ -176,35 +166,15 @@ class Architecture:
             among_features = (
                 has_kernel and searches and params.n_neighbors is not None and is_plain
             )
-        return replace(self, trend=trend, among_features=among_features, encoder=encoder)
-
-    def suits_kernel(
-        self, data: TrainingData, encoder: TableEncoder | SparseEncoder | None
-    ) -> bool:
-        """Whether trend='auto' is 'kernel' for these rows."""
-        X: Any = data.sample.X
-        is_table = data.sample.times is None and not isinstance(encoder, SparseEncoder)
-        return is_table and len(X) >= LEAST_TREND_ROWS and X.shape[1] <= MAX_TREND_COLUMNS
-
-    @property
-    def trend_without_kernel(self) -> str | None:
-        """What trend='auto' is where it is not 'kernel'."""
-        return None
-
-    @property
-    def least_trend_rows(self) -> int:
-        """With fewer rows there is no trend, even if the parameter names one."""
-        return 0
-
-    @property
-    def has_plain_step(self) -> bool:
-        """Whether no parameter of a step is set, so that similarity='auto' may be 'features'."""
-        raise NotImplementedError
-
-    @property
-    def learns_residuals(self) -> bool:
-        """Whether networks learn what an additive trend leaves of the targets."""
-        return False
+        chosen = replace(self, trend=trend, among_features=among_features, encoder=encoder)
+        n_neighbors: Any = chosen.n_neighbors
+        n_networks = getattr(params, "n_estimators", "auto")
+        if n_networks != "auto" and is_whole(n_neighbors, 1) and n_networks > n_neighbors:
+            raise ValueError(
+                f"n_neighbors must be at least n_estimators={n_networks}, whose networks share "
+                f"it, got {n_neighbors}: increase it, or set n_estimators={n_neighbors}"
+            )
+        return chosen
 
     @property
     def similarity(self) -> str:
@@ -228,14 +198,15 @@ class Architecture:
 
     # -- numbers of networks and of neighbours -------------------------------------------------
 
-    @property
-    def n_networks_set(self) -> int | None:
-        """Number of networks, if a parameter or an earlier fit sets it."""
-        return 1
-
     def n_networks(self, n_rows: int) -> int:
         """Number of networks for so many training rows."""
-        return 1
+        if self.n_networks_set is not None:
+            return self.n_networks_set
+        n_networks = count_networks(n_rows) if self.extractor is None else 1
+        if self.trend is not None:
+            n_networks = min(n_networks, N_NETWORKS_BESIDE_TREND)
+        most: Any = self.n_neighbors
+        return n_networks if most in (None, "auto") else min(n_networks, int(most))
 
     @property
     def n_neighbors(self) -> int | str | None:
@@ -285,17 +256,34 @@ class Architecture:
     @property
     def device(self) -> torch.device:
         """Where the networks are trained."""
-        return resolve_device(self.params.device)
+        if self.extractor is None or self.extractor.accelerator is None:
+            return resolve_device(self.params.device)
+        accelerator = self.extractor.accelerator()
+        if isinstance(device := getattr(accelerator, "device", None), torch.device):
+            return device
+        raise ValueError(
+            f"accelerator must make an accelerate.Accelerator, got {accelerator!r:.100}"
+        )
 
     @property
     def neighbor_pool(self) -> str:
         """The neighbours of a training step."""
-        return self.params.neighbor_pool
+        pool = self.params.neighbor_pool
+        if self.extractor is None:
+            return "dataset" if pool == "auto" else pool
+        size = self.extractor.micro_batch_size
+        if pool == "batch" and size == 1:
+            raise ValueError(
+                "micro_batch_size=1 leaves no neighbours with neighbor_pool='batch'; use 'memory'"
+            )
+        if pool == "auto":
+            return "batch" if size is None else "memory"
+        return pool
 
     @property
     def falls_back(self) -> bool:
         """Whether a network may predict the mean of all rows: no parameter limits its rows."""
-        return False
+        return self.may_fall_back and self.n_neighbors in (None, "auto")
 
     def config(self, n_rows: int) -> TrainingConfig:
         """The configuration of training on so many rows, but for the loss."""
@@ -320,6 +308,7 @@ class Architecture:
             extractor=self.extractor,
             average=self.setting("average", n_rows),
             refine_on_training=self.in_given_space,
+            retries=self.retries,
             falls_back=self.falls_back,
             callbacks=check_callbacks(getattr(params, "callbacks", None)),
             **options,
@@ -388,6 +377,10 @@ class NONAArchitecture(Architecture):
             automatic = OF_EXTRACTORS
         adjusts = automatic["adjust"] if params.adjust == "auto" else params.adjust
         step = params.softstep
+        n_networks = None if params.n_estimators == "auto" else int(params.n_estimators)
+        if n_networks is None and params.warm_start and hasattr(params, "network_"):
+            n_networks = len(params.validation_indices_)  # the networks of the earlier fit
+        weighting = make_weighting(params.weighting)
         return cls(
             params=params,
             classifies=classifies,
@@ -397,6 +390,19 @@ class NONAArchitecture(Architecture):
             adjusts=adjusts,
             smoothing=adjusts,
             step=step.get("step", "s1") if isinstance(step, dict) else step,
+            can_have_kernel=extractor is None and adjusts,
+            has_plain_step=step is None,
+            n_networks_set=n_networks,
+            # A network that goes on has weights of a training that may have been short.
+            may_fall_back=(
+                params.hidden_layer_sizes is not None
+                and weighting.one_by_one
+                and weighting.n_neighbors is None
+                and params.algorithm in ("auto", "brute")
+                and not params.warm_start
+                and step is None
+            ),
+            retries=extractor is None and not params.warm_start,
         )
 
     def validate(self) -> None:
@@ -426,84 +432,6 @@ class NONAArchitecture(Architecture):
             raise ValueError(
                 f"softstep must have no other keys than {sorted(SOFTSTEP_OPTIONS)}, got {step!r}"
             )
-
-    def for_rows(self, data: TrainingData, encoder: Any) -> Self:
-        chosen = super().for_rows(data, encoder)
-        n_neighbors, n_networks = chosen.n_neighbors, self.params.n_estimators
-        if n_networks != "auto" and is_whole(n_neighbors, 1) and n_networks > n_neighbors:
-            raise ValueError(
-                f"n_neighbors must be at least n_estimators={n_networks}, whose networks share "
-                f"it, got {n_neighbors}: increase it, or set n_estimators={n_neighbors}"
-            )
-        return chosen
-
-    def suits_kernel(self, data: TrainingData, encoder: Any) -> bool:
-        is_adjusted_table = self.extractor is None and self.adjusts
-        return is_adjusted_table and super().suits_kernel(data, encoder)
-
-    @property
-    def has_plain_step(self) -> bool:
-        return self.params.softstep is None
-
-    @property
-    def n_networks_set(self) -> int | None:
-        params = self.params
-        if params.n_estimators != "auto":
-            return int(params.n_estimators)
-        if params.warm_start and hasattr(params, "network_"):
-            return len(params.validation_indices_)  # the networks of the earlier fit
-        return None
-
-    def n_networks(self, n_rows: int) -> int:
-        if self.n_networks_set is not None:
-            return self.n_networks_set
-        n_networks = count_networks(n_rows) if self.extractor is None else 1
-        if self.trend is not None:
-            n_networks = min(n_networks, N_NETWORKS_BESIDE_TREND)
-        most = self.n_neighbors
-        return n_networks if most in (None, "auto") else min(n_networks, int(most))
-
-    @property
-    def device(self) -> torch.device:
-        if self.extractor is not None and self.extractor.accelerator is not None:
-            accelerator = self.extractor.accelerator()
-            if isinstance(device := getattr(accelerator, "device", None), torch.device):
-                return device
-            raise ValueError(
-                f"accelerator must make an accelerate.Accelerator, got {accelerator!r:.100}"
-            )
-        return super().device
-
-    @property
-    def neighbor_pool(self) -> str:
-        pool = self.params.neighbor_pool
-        if self.extractor is None:
-            return "dataset" if pool == "auto" else pool
-        size = self.extractor.micro_batch_size
-        if pool == "batch" and size == 1:
-            raise ValueError(
-                "micro_batch_size=1 leaves no neighbours with neighbor_pool='batch'; use 'memory'"
-            )
-        if pool == "auto":
-            return "batch" if size is None else "memory"
-        return pool
-
-    @property
-    def falls_back(self) -> bool:
-        params, weighting = self.params, make_weighting(self.params.weighting)
-        limited = self.n_neighbors not in (None, "auto") or weighting.n_neighbors is not None
-        searched = params.algorithm not in ("auto", "brute")
-        has_layers = params.hidden_layer_sizes is not None
-        goes_on = params.warm_start  # from weights of a training that may have been short
-        return (
-            has_layers
-            and weighting.one_by_one
-            and not (limited or searched or goes_on or self.step is not None)
-        )
-
-    def config(self, n_rows: int) -> TrainingConfig:
-        retries = self.extractor is None and not self.params.warm_start
-        return replace(super().config(n_rows), retries=retries)
 
     def input(self) -> TableInput | RowsInput:
         if self.extractor is not None:
@@ -597,46 +525,31 @@ class SoftStepArchitecture(Architecture):
     @classmethod
     def from_params(cls, params: Any) -> Self:
         """Read the parameters of an estimator."""
-        in_given_space = params.hidden_layer_sizes is None
+        in_given_space, classifies = params.hidden_layer_sizes is None, is_classifier(params)
+        step = params.softstep, params.softstep_on, params.softstep_params
         return cls(
             params=params,
-            classifies=is_classifier(params),
+            classifies=classifies,
             embedding_similarity="log_l2",
             automatic={"average": not in_given_space},
             smoothing=getattr(params, "smoothing", False),
             step=params.softstep,
             in_given_space=in_given_space,
+            learns_residuals=not classifies,  # votes have no residuals
+            trend_without_kernel=None if classifies else "additive",
+            least_trend_rows=LEAST_TREND_ROWS,
+            # A kernel can weight features that have a unit.
+            has_plain_step=step == ("s1", "rank", "global")
+            and (params.learn_feature_weights or not in_given_space),
         )
 
     def validate(self) -> None:
         super().validate()
-        if self.params.similarity == FEATURES and not self._has_scale:
+        weighs = self.params.learn_feature_weights or not self.in_given_space
+        if self.params.similarity == FEATURES and not weighs:
             raise ValueError(
                 "learn_feature_weights must be True with similarity='features', got False"
             )
-
-    @property
-    def trend_without_kernel(self) -> str | None:
-        return None if self.classifies else "additive"
-
-    @property
-    def least_trend_rows(self) -> int:
-        return LEAST_TREND_ROWS
-
-    @property
-    def has_plain_step(self) -> bool:
-        params = self.params
-        step = params.softstep, params.softstep_on, params.softstep_params
-        return step == ("s1", "rank", "global") and self._has_scale
-
-    @property
-    def learns_residuals(self) -> bool:
-        return not self.classifies  # votes have no residuals
-
-    @property
-    def _has_scale(self) -> bool:
-        """Whether features have a unit that a kernel can weight."""
-        return self.params.learn_feature_weights or not self.in_given_space
 
     def input(self) -> TableInput:
         params = self.params

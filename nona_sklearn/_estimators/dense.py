@@ -81,7 +81,8 @@ class DenseArchitecture(NONAArchitecture):
 
     @classmethod
     def from_params(cls, params):
-        return replace(super().from_params(params), adjusts=False, smoothing=False)
+        plain = super().from_params(params)
+        return replace(plain, adjusts=False, smoothing=False, can_have_kernel=False)
 
     def make_head(self, targets, n_adjusted, embedding_dim, n_neighbors):
         sizes = getattr(targets, "sizes", None)

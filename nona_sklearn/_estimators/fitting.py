@@ -67,49 +67,20 @@ CHECKED = 32  # predictions that must be numbers at the end of a fit
 
 @dataclass(frozen=True, eq=False)
 class Training:
-    """Trained networks, and what they were trained on.
+    """Trained networks, and what they were trained on."""
 
-    Parameters
-    ----------
-    architecture : Architecture
-        The architecture, as it was chosen for the rows.
-    config : TrainingConfig
-        The configuration of training.
-    targets : RegressionTargets or ClassTargets
-        The targets, fitted.
-    data : TrainingData
-        The rows given to fit.
-    splits : list of Split
-        Training and validation rows of every network.
-    validation : ValidationSet, optional
-        The validation set as it was given.
-    valid : Sample, optional
-        The validation set as networks take it.
-    trend : Trend, optional
-        The trend beside the networks.
-    feature_weights : Tensor of shape (n_features,), optional
-        Weights of the features among which neighbours are found; None: they are found in the space
-        of the networks.
-    network : NeighborNetwork
-        The average of the networks.
-    histories : list of list of dict
-        The epochs of every network.
-    splits_at_random : bool
-        Whether the splits were drawn row by row.
-    """
-
-    architecture: Architecture
+    architecture: Architecture  # as it was chosen for the rows
     config: TrainingConfig
     targets: Any
     data: TrainingData
-    splits: list[Split]
-    validation: ValidationSet | None
-    valid: Sample | None
-    trend: Trend | None
-    feature_weights: Tensor | None
-    network: NeighborNetwork
-    histories: list[list[dict]]
-    splits_at_random: bool
+    splits: list[Split]  # training and validation rows of every network
+    splits_at_random: bool  # whether they were drawn row by row
+    validation: ValidationSet | None  # as it was given
+    valid: Sample | None  # the validation set as networks take it
+    trend: Trend | None  # beside the networks
+    feature_weights: Tensor | None  # (n_features,), if neighbours are found among the features
+    network: NeighborNetwork  # the average of the networks
+    histories: list[list[dict]]  # the epochs of every network
 
     @property
     def history(self) -> list[dict]:
@@ -226,13 +197,13 @@ def train(
         targets=targets,
         data=data,
         splits=splits,
+        splits_at_random=isinstance(fraction, Real) and groups is None and times is None,
         validation=validation,
         valid=valid,
         trend=trend,
         feature_weights=weights,
         network=average(networks).freeze(),
         histories=[epochs for _, epochs in trained_networks],
-        splits_at_random=isinstance(fraction, Real) and groups is None and times is None,
     )
 
 

@@ -48,30 +48,14 @@ class ValidationRows(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class HeldOut:
-    """Rows that a network was not trained on, as queries of all rows of the bank.
-
-    Parameters
-    ----------
-    evaluation : Evaluation
-        The rows as queries.
-    truth : Tensor of shape (q, n_outputs)
-        Their targets.
-    rows : int ndarray of shape (q,)
-        Their positions in the bank, or in a validation set, ascending.
-    limits : ndarray of shape (q,), optional
-        Neighbours are before these times.
-    n_valid : int
-        Number of all validation rows: if they are many, some are taken.
-    sample_weight : Tensor of shape (q,), optional
-        Weights of a validation set, of mean 1.
-    """
+    """Rows that a network was not trained on, as queries of all rows of the bank."""
 
     evaluation: Evaluation
-    truth: Tensor
-    rows: np.ndarray
-    limits: np.ndarray | None
-    n_valid: int
-    sample_weight: Tensor | None = None
+    truth: Tensor  # (q, n_outputs)
+    rows: np.ndarray  # (q,), positions in the bank, or in a validation set, ascending
+    limits: np.ndarray | None  # (q,), times before which neighbours are
+    n_valid: int  # number of all validation rows: if they are many, some are taken
+    sample_weight: Tensor | None = None  # (q,), of a validation set, of mean 1
 
     @cached_property
     def predictions(self) -> Tensor:
@@ -174,24 +158,14 @@ class Blend:
 
     The number is the most probable one, given these rows, if it has a normal distribution
     beforehand.
-
-    Parameters
-    ----------
-    name : str
-        Which number is chosen.
-    deviation : float
-        The standard deviation of this distribution.
-    share, kept : float
-        The numbers that suit most tables: the mean of the distribution is one of them.
-    is_learned : bool
-        Whether the networks have learned what the trend leaves. Its share then fades far from the
-        bank, and rows of the bank choose the number where there are no validation rows.
     """
 
-    name: str
-    deviation: float
+    name: str  # of the number that is chosen
+    deviation: float  # the standard deviation of this distribution
     share: float
     kept: float
+    #: Whether the networks have learned what the trend leaves. Its share then fades far from the
+    #: bank, and rows of the bank choose the number where there are no validation rows.
     is_learned: bool = False
 
     @property

@@ -37,20 +37,11 @@ class NetworkTrend(Trend):
 
     For classes they are the logarithm of the probabilities. The value at a row of the bank is the
     prediction without this row, or without its group.
-
-    Parameters
-    ----------
-    network : NeighborNetwork
-        The trained networks.
-    bank : NeighborBank
-        The rows that they predict from, with the trend beside them.
-    left_out : float64 Tensor of shape (n, n_outputs)
-        The values at these rows.
     """
 
     network: NeighborNetwork
-    bank: NeighborBank
-    left_out: Tensor
+    bank: NeighborBank  # the rows that it predicts from, with the trend beside it
+    left_out: Tensor  # (n, n_outputs) in float64, the values at these rows
 
     is_solved = True
 

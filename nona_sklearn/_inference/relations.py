@@ -83,24 +83,9 @@ def related_factor(
 ) -> float | None:
     """By what factor the squared error of validation rows is larger without related rows.
 
-    Parameters
-    ----------
-    head : NONAHead or AverageHead
-        The trained heads.
-    bank : NeighborBank
-        All training rows.
-    splits : list of Split
-        Training and validation rows of each network.
-    relation : Relation
-        Which rows are related.
-    unrelated : Tensor of shape (n, d), optional
-        Embeddings of the bank's rows without the information of their features about related rows;
-        None: they have none.
-
-    Returns
-    -------
-    float or None
-        The factor; None, if it is within chance of 1, or there are too few rows.
+    None if it is within chance of 1, or there are too few rows. `unrelated`, (n, d), are
+    embeddings of the bank's rows without the information of their features about related rows, if
+    they have any.
     """
     without = _squared_errors(head, bank, splits, relation, unrelated)
     at_random = _squared_errors(head, bank, splits, relation.shuffled())
@@ -160,27 +145,13 @@ def shares_of_unknown(
     levels: np.ndarray,
     unknown: list[Embedded | None],
 ) -> Tensor:
-    """Errors of predictions where a level of each category is unknown, (n_categories, n_outputs).
+    """How much predictions lack where a level is unknown, (n_categories, n_outputs).
 
-    Rows are predicted as if their level were unknown, without the rows that share it. A new level
-    may be like any of the levels, so that all levels count the same.
-
-    Parameters
-    ----------
-    head, bank
-        The trained heads, and all training rows.
-    rows : int ndarray of shape (q,)
-        Positions of the rows that are predicted: see :func:`rows_for_levels`.
-    levels : int ndarray of shape (n, n_categories)
-        Levels of the bank's rows.
-    unknown : list of Embedded or None
-        The rows as if their level of a category were unknown; None: the category has one level.
-
-    Returns
-    -------
-    Tensor
-        For numbers, how much the variance lacks, as a share of that of the targets. For classes,
-        the share of the frequencies that leaves the least log loss.
+    For numbers, it is a share of the variance of the targets, for classes, the share of their
+    frequencies that leaves the least log loss. The `rows` of the bank, (q,), are predicted as if
+    their level were unknown, without the rows that share it. A new level may be like any of the
+    `levels`, (n, n_categories), so that all levels count the same. `unknown` are the rows embedded
+    without a category's level; None: the category has one level.
     """
     evaluation = bank.evaluate_rows(head, rows)
     shares = bank.neighbors.columns.new_zeros(levels.shape[1], bank.neighbors.columns.shape[1])

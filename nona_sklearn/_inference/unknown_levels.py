@@ -21,19 +21,10 @@ class UnknownLevels:
     of their shares, but no more than 1, or the largest of them. The frequency of a class has a
     share in its probability, and of several unknown levels the largest share counts: copies of a
     category tell the same.
-
-    Parameters
-    ----------
-    shares : tuple of tuple of float
-        The share of a category for every output, or every class.
-    amounts : tuple of float
-        The variance of every output, or the frequency of every class.
-    of_classes : bool
-        Whether the targets are classes.
     """
 
-    shares: tuple[tuple[float, ...], ...]
-    amounts: tuple[float, ...]
+    shares: tuple[tuple[float, ...], ...]  # of a category for every output, or every class
+    amounts: tuple[float, ...]  # variance of every output, or frequency of every class
     of_classes: bool
 
     @classmethod

@@ -35,30 +35,18 @@ class AdditiveFunction(nn.Module):
     feature, how far it is through each of its bins, are the piecewise-linear encoding of
     Gorishniy et al., "On Embeddings for Numerical Features in Tabular Deep Learning" (2022),
     section 3.2.
-
-    Parameters
-    ----------
-    columns : int Tensor of shape (c,)
-        Positions of the features with bins.
-    starts, widths : Tensor of shape (c, n_bins)
-        Where their bins start, and how wide they are; infinite where there is no further bin.
-    slopes : Tensor of shape (n_features, n_outputs)
-        Slopes of the features without bins, 0 of the others.
-    rises : Tensor of shape (c * n_bins, n_outputs)
-        By how much the functions rise in each bin.
-    constant : Tensor of shape (n_outputs,)
-        What is added to the sum.
     """
 
-    columns: Tensor
-    starts: Tensor
-    widths: Tensor
-    slopes: Tensor
-    rises: Tensor
-    constant: Tensor
+    columns: Tensor  # (c,), positions of the features with bins
+    starts: Tensor  # (c, n_bins), of the bins
+    widths: Tensor  # (c, n_bins), infinite where there is no further bin
+    slopes: Tensor  # (n_features, n_outputs), of the features without bins; 0 elsewhere
+    rises: Tensor  # (c * n_bins, n_outputs), of the functions in the bins
+    constant: Tensor  # (n_outputs,)
 
     def __init__(
         self,
+        *,
         columns: Tensor,
         starts: Tensor,
         widths: Tensor,
@@ -116,8 +104,7 @@ class AdditiveTrend(CrossFittedTrend):
     ) -> Self | None:
         """Fit the function to as many rows as MAX_FITTED_ROWS; None where that is not possible.
 
-        `y`, (n, n_outputs), are encoded targets: of `center` and `unit` is what 0 and 1 of them
-        are. Rows have parts to be fitted to as :func:`parts_of` has them.
+        `y`, (n, n_outputs), are encoded targets, which are 0 at `center`, in this `unit`.
         """
         # Encoded targets of a row without weight may be infinite.
         some = np.flatnonzero(rows.weights > 0)
@@ -160,16 +147,10 @@ class AdditiveTrend(CrossFittedTrend):
 
 
 def additive_part(X: Tensor, values: np.ndarray, weights: np.ndarray) -> AdditiveFunction:
-    """The sum of functions of one feature each that is nearest to another function of them.
+    """The sum of functions of one feature each that is nearest to `values`, (n, n_outputs).
 
-    Parameters
-    ----------
-    X : Tensor of shape (n, n_features)
-        Features of some rows.
-    values : ndarray of shape (n, n_outputs)
-        The values of the function there.
-    weights : ndarray of shape (n,)
-        How much the rows count, with a mean of 1.
+    These are values of another function at features `X`, (n, n_features), with `weights`, (n,),
+    whose mean is 1.
     """
     some = np.random.RandomState(0).permutation(len(X))[:MAX_FITTED_ROWS]
     X, values, rows = X[torch.from_numpy(some)].cpu(), values[some], LeftOut(weights[some])
@@ -215,8 +196,14 @@ class _Design:
         of_numbers, rises = torch.from_numpy(coefficients).tensor_split([len(self.scales)])
         slopes = of_numbers.new_zeros(len(self.is_linear), of_numbers.shape[1])
         slopes[self.is_linear] = of_numbers / self.scales
-        bins = self.columns, self.starts, self.widths
-        return AdditiveFunction(*bins, slopes, rises, torch.from_numpy(constant))
+        return AdditiveFunction(
+            columns=self.columns,
+            starts=self.starts,
+            widths=self.widths,
+            slopes=slopes,
+            rises=rises,
+            constant=torch.from_numpy(constant),
+        )
 
 
 def _bins(X: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -28,22 +28,13 @@ MODEL_SLOPES = 0.05, 3.0
 
 
 class LogProbabilities(nn.Module):
-    """``log softmax(values slopes + intercepts)`` of each output, in float64.
+    """``log softmax(values slopes + intercepts)`` of each output in float64, (n, C) -> (n, C).
 
-    (n, C) -> (n, C), where C are the classes of all outputs side by side.
-
-    Parameters
-    ----------
-    slopes : Tensor of shape (C, C)
-        The slope of each class's logit (columns) by each value (rows).
-    intercepts : Tensor of shape (C,)
-        The logits of values of 0.
-    sizes : tuple of int
-        Number of classes of each output.
+    C are the classes of all outputs side by side.
     """
 
-    slopes: Tensor
-    intercepts: Tensor
+    slopes: Tensor  # (C, C), of logits (columns) by values (rows)
+    intercepts: Tensor  # (C,)
 
     def __init__(self, slopes: Tensor, intercepts: Tensor, sizes: tuple[int, ...]):
         super().__init__()
@@ -64,23 +55,12 @@ class ClassTrend(Trend):
     A trend of one-hot rows has a value for each class. A logistic regression on the values at the
     training rows, which come from the remaining rows, turns them into probabilities. The
     logarithms of a model's probabilities have one slope.
-
-    Parameters
-    ----------
-    trend : Trend
-        The function whose values are calibrated.
-    slopes : ndarray of shape (C, C)
-        Slopes of the logits by the values; 0 between different outputs.
-    intercepts : ndarray of shape (C,)
-        The logits of values of 0.
-    sizes : tuple of int
-        Number of classes of each output.
     """
 
-    trend: Trend
-    slopes: np.ndarray
-    intercepts: np.ndarray
-    sizes: tuple[int, ...]
+    trend: Trend  # the function whose values are calibrated
+    slopes: np.ndarray  # (C, C), of the logits by the values; 0 between different outputs
+    intercepts: np.ndarray  # (C,)
+    sizes: tuple[int, ...]  # number of classes of each output
 
     @classmethod
     def fit(

@@ -53,27 +53,16 @@ class Kernel:
     """A Laplace kernel of weighted features, with a peak, a linear one and a constant; the ridge.
 
     ``k(x, z) = exp(-d) + peak exp(-10 d) + slope x z + constant`` with ``d = |v (x - z)|_1``. The
-    peak is what near rows alone have in common, such as a row and its twin.
-
-    Parameters
-    ----------
-    weights : ndarray of shape (n_features,)
-        Weights v of the features, in units of one over the kernel's length.
-    slope : float
-        Variance of the slopes, in units of the variance of the Laplace kernel.
-    peak : float
-        Variance of the peak, in the same unit.
-    ridge : float
-        Variance of the noise of a row of weight 1, in the same unit.
-    mean_weights : ndarray of shape (n_features,), optional
-        The mean weights of all rounds in which they were sought. They hardly depend on which of
-        several rounds of about the same error is the best.
+    peak is what near rows alone have in common, such as a row and its twin. All variances are in
+    units of that of the Laplace kernel.
     """
 
-    weights: np.ndarray
-    slope: float = 0.0
-    peak: float = 0.0
-    ridge: float = START_RIDGE
+    weights: np.ndarray  # v, (n_features,), in units of one over the kernel's length
+    slope: float = 0.0  # variance of the slopes
+    peak: float = 0.0  # variance of the peak
+    ridge: float = START_RIDGE  # variance of the noise of a row of weight 1
+    #: The mean weights of all rounds in which they were sought, (n_features,). They hardly depend
+    #: on which of several rounds of about the same error is the best.
     mean_weights: np.ndarray | None = None
 
     @classmethod
@@ -158,21 +147,11 @@ def cholesky(K: np.ndarray, D: np.ndarray) -> np.ndarray:
 @storable
 @dataclass(frozen=True)
 class LeftOut:
-    """How much each row counts, and from which rows it is predicted where it is left out.
+    """How much rows count, and from which rows they are predicted where they are left out."""
 
-    Parameters
-    ----------
-    weights : ndarray of shape (n,)
-        How much each row counts.
-    groups : ndarray of shape (n,), optional
-        Rows of a group are left out together; None: every row by itself.
-    times : ndarray of shape (n,), optional
-        A row is predicted from earlier ones, whatever its group; None: from all remaining rows.
-    """
-
-    weights: np.ndarray
-    groups: np.ndarray | None = None
-    times: np.ndarray | None = None
+    weights: np.ndarray  # (n,)
+    groups: np.ndarray | None = None  # (n,), left out together; None: every row by itself
+    times: np.ndarray | None = None  # (n,): a row is predicted from earlier ones of any group
 
     def __getitem__(self, rows: np.ndarray | slice) -> LeftOut:
         groups = None if self.groups is None else self.groups[rows]
@@ -324,20 +303,9 @@ def _in_random_order(n_rows: int) -> np.ndarray:
 class KernelFunction(nn.Module):
     """``constant + x slopes + sum_i a_i (exp(-d_i) + peak exp(-10 d_i))``, in float64.
 
-    The distances are ``d_i = |v (x - x_i)|_1``.
-
-    (n, n_features) -> (n, n_outputs). Features of weight 0 take part in the slopes alone.
-
-    Parameters
-    ----------
-    X : Tensor of shape (m, n_features)
-        The rows with a coefficient.
-    a : Tensor of shape (m, n_outputs)
-        Their coefficients.
-    center : Tensor of shape (n_outputs,)
-        What is added to the sum of kernels.
-    kernel : Kernel
-        The kernel.
+    (n, n_features) -> (n, n_outputs), with distances ``d_i = |v (x - x_i)|_1`` to the rows with a
+    coefficient, X (m, n_features) and a (m, n_outputs). Features of weight 0 take part in the
+    slopes alone.
     """
 
     columns: Tensor
@@ -370,46 +338,25 @@ class KernelFunction(nn.Module):
 class KernelTrend(Trend):
     """A function of the features in units of the targets, by kernel ridge regression.
 
-    ``f(x) = center + unit sum_i c_i k(x, x_i)``, where k is a
-    :class:`Kernel` and i are its landmarks: all rows that it is fitted
-    to, or some of them if these are many (Nyström's approximation [1]_). The value at one of these
-    rows is that of the function which is fitted to the others.
-
-    Parameters
-    ----------
-    ids : int ndarray of shape (n,)
-        Ids of the rows that it is fitted to, ascending.
-    X : float32 ndarray of shape (n, n_features)
-        Their encoded features.
-    y : ndarray of shape (n, n_outputs)
-        Their encoded targets.
-    rows : LeftOut
-        How much they count, and which are left out together.
-    kernel : Kernel
-        The kernel.
-    center, unit : ndarray of shape (n_outputs,)
-        What an encoded target of 0 is, and one unit of them.
-    duals, errors : ndarray of shape (n, n_outputs)
-        ``(K + D)^-1 y``, where D is the ridge over the weights, and the errors of left-out rows,
-        encoded.
-    coefficients : ndarray of shape (m, n_outputs)
-        The coefficients c of the landmarks.
+    ``f(x) = center + unit sum_i c_i k(x, x_i)``, where i are the landmarks: all rows that it is
+    fitted to, or some of them if these are many (Nyström's approximation [1]_). The value at one
+    of these rows is that of the function which is fitted to the remaining rows.
 
     References
     ----------
     .. [1] Williams and Seeger, "Using the Nyström Method to Speed Up Kernel Machines", 2000, NIPS.
     """
 
-    ids: np.ndarray
-    X: np.ndarray
-    y: np.ndarray
-    rows: LeftOut
+    ids: np.ndarray  # (n,), of the rows that it is fitted to, ascending
+    X: np.ndarray  # (n, n_features), their encoded features in float32
+    y: np.ndarray  # (n, n_outputs), their encoded targets
+    rows: LeftOut  # how much they count, and which are left out together
     kernel: Kernel
-    center: np.ndarray
-    unit: np.ndarray
-    duals: np.ndarray
-    errors: np.ndarray
-    coefficients: np.ndarray
+    center: np.ndarray  # (n_outputs,), of encoded targets
+    unit: np.ndarray  # (n_outputs,), of encoded targets
+    duals: np.ndarray  # (n, n_outputs): ``(K + D)^-1 y``, where D is the ridge over the weights
+    errors: np.ndarray  # (n, n_outputs), of left-out rows, encoded
+    coefficients: np.ndarray  # (m, n_outputs), of the landmarks
 
     is_solved = True
 

@@ -96,15 +96,9 @@ class Classes:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ModelTrend(CrossFittedTrend):
-    """A function of the rows of a table, by clones of a model.
+    """A function of the rows of a table, by clones of a model."""
 
-    Parameters
-    ----------
-    answers : Numbers or Classes
-        How predictions of the model become values.
-    """
-
-    answers: Numbers | Classes
+    answers: Numbers | Classes  # how predictions of the model become values
 
     takes_table = True
 

@@ -116,29 +116,14 @@ class CrossFittedTrend(Trend):
 
     The value at one of its rows is that of a function which is fitted to the remaining folds, to
     the remaining groups or to earlier rows. No function is fitted again where rows are removed.
-
-    Parameters
-    ----------
-    ids : int ndarray of shape (n,)
-        Ids of its rows, ascending.
-    values : ndarray of shape (n, n_outputs)
-        Its values at them, of functions that are fitted to parts of the rows.
-    fitted_values : ndarray of shape (n, n_outputs)
-        The values there of the function that is fitted to all rows.
-    functions : tuple
-        This function; with times, after the functions that are fitted to earlier rows alone.
-    ends : ndarray of shape (n_functions,)
-        The latest time of the rows to which a function is fitted, ascending; the first is -inf.
-    times : ndarray of shape (n,), optional
-        Times of its rows; -inf for added rows.
     """
 
-    ids: np.ndarray
-    values: np.ndarray
-    fitted_values: np.ndarray
-    functions: tuple[Any, ...]
-    ends: np.ndarray
-    times: np.ndarray | None = None
+    ids: np.ndarray  # (n,), ascending
+    values: np.ndarray  # (n, n_outputs) at its rows, of functions that are fitted to parts of them
+    fitted_values: np.ndarray  # (n, n_outputs), of the function that is fitted to all rows
+    functions: tuple[Any, ...]  # this function; with times, after those fitted to earlier rows
+    ends: np.ndarray  # (n_functions,), the latest time of the rows of a function; the first: -inf
+    times: np.ndarray | None = None  # (n,), of its rows; -inf for added rows
 
     @classmethod
     def from_parts(
