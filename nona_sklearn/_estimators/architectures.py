@@ -130,10 +130,10 @@ class Architecture:
         n_neighbors, weighting = params.n_neighbors, params.weighting
         if n_neighbors in (None, "auto"):
             return
-        if (own := make_weighting(weighting).n_neighbors) is not None:
+        if (fixed := make_weighting(weighting).n_neighbors) is not None:
             raise ValueError(
                 f"n_neighbors must be None or 'auto' with weighting={weighting!r}, which has a "
-                f"number of its own, {own}, got {n_neighbors}"
+                f"number of its own, {fixed}, got {n_neighbors}"
             )
 
     def for_rows(self, data: TrainingData, encoder: TableEncoder | SparseEncoder | None) -> Self:

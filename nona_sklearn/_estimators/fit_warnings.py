@@ -24,16 +24,14 @@ from .._inference.relations import Relation, related_factor
 from .._training.ensemble import most_are_in_vain
 from .fitting import Training, embed_unknown, trained
 
-#: Identifiers, such as numbers of persons: so many values at least, of so many rows on average.
+#: Identifiers, such as numbers of persons, have so many values at least, each of so many rows.
 LEAST_VALUES, ROWS_OF_A_VALUE = 30, (2, 20)
-LEAST_TWINS = 0.01  # of the rows
-MOST_COLUMNS, MOST_ROWS = 5, 100_000  # that are looked at; of larger tables, nothing is
+LEAST_TWINS = 0.01  # share of the rows that have equal features
+MOST_COLUMNS, MOST_ROWS = 5, 100_000  # of which relations are looked for
 #: A column is a lag of the targets, if so many of some rows hold the target of a row before.
 LEAST_LAGGED, LEAST_LAG_ROWS, N_LAG_ROWS, LARGEST_LAG = 0.8, 30, 200, 1000
-LEAST_LAG_VALUES = (
-    10  # different ones of these rows: few agree by chance, such as those of classes
-)
-#: What a lag may lose by rounding, of its size and of the targets' spread.
+LEAST_LAG_VALUES = 10  # that differ among these rows: few agree by chance, as of classes
+#: A lag may lose so much by rounding, of its size and of the targets' spread.
 ROUNDED, ROUNDED_SPREAD = 1e-6, 1e-3
 CALLER_OF_FIT = 3  # the level of the stack
 
@@ -104,17 +102,13 @@ def warn_of_relations(estimator: Any, X: Any, training: Training) -> None:
         return
     columns: list[Column] = []
     if not isinstance(data.sample.X, Rows):
-        read = (read_strings(column) for column in _columns_of(estimator, X))
-        columns = [column[data.selection.numbers] for column in read]
+        table = check_table(estimator, X, reset=False, accept_sparse=True)
+        if not is_wide(table):
+            read = map(read_strings, read_columns(as_dense(table)))
+            columns = [column[data.selection.numbers] for column in read]
     messages = chain(_of_lags(columns, data.values), _of_errors(columns, estimator, training))
     if (message := next(messages, None)) is not None:
         warnings.warn(message, UserWarning, stacklevel=CALLER_OF_FIT)
-
-
-def _columns_of(estimator: Any, X: Any) -> Iterator[Column]:
-    """The columns of the table given to fit; none of a wide sparse matrix."""
-    table = check_table(estimator, X, reset=False, accept_sparse=True)
-    return iter(()) if is_wide(table) else read_columns(as_dense(table))
 
 
 def _of_lags(columns: list[Column], values: Tensor) -> Iterator[str]:
@@ -167,7 +161,7 @@ def _candidates(columns: list[Column], data: TrainingData) -> Iterator[Candidate
     """Relations that rows may have, the most specific first."""
     if isinstance(data.sample.X, Tensor):
         twins = np.unique(data.sample.X.cpu().numpy(), axis=0, return_inverse=True)[1].ravel()
-        if _share_of_repeated(twins) >= LEAST_TWINS:
+        if np.mean(np.bincount(twins)[twins] > 1) >= LEAST_TWINS:
             yield Candidate(
                 Relation(labels=twins),
                 "Rows with equal features",
@@ -253,7 +247,3 @@ def _is_sorted(values: Tensor) -> bool:
     steps = values.reshape(len(values), -1).diff(dim=0)
     rises, falls = (steps >= 0).all(dim=0), (steps <= 0).all(dim=0)
     return bool((rises ^ falls).any())  # a constant does both
-
-
-def _share_of_repeated(labels: np.ndarray) -> float:
-    return float(np.mean(np.bincount(labels)[labels] > 1))

@@ -34,7 +34,7 @@ from .._inference.held_out import (
     fit_share,
     fit_shrinkage,
 )
-from .._inference.neighbors import Neighbors
+from .._inference.neighbors import Neighbors, Offset
 from .._inference.relations import rows_for_levels, shares_of_unknown
 from .._inference.unknown_levels import UnknownLevels
 from .._network.network import NeighborNetwork, average, embed
@@ -418,7 +418,8 @@ def _make_bank(training: Training, algorithm: Any) -> NeighborBank:
     if trend is not None:
         assert isinstance(X, Tensor)  # a table
         values = trend.of_rows(np.asarray(selection.numbers), TableRows(X))
-        offset = training.architecture.blend.start(torch.from_numpy(values).to(device))
+        blend = training.architecture.blend
+        offset = Offset(torch.from_numpy(values).to(device), blend.share, blend.kept)
         inputs = X if trend.is_solved else None
     neighbors = Neighbors(
         embeddings,

@@ -15,6 +15,7 @@ from .._data.sample_weight import normalize_mean
 from .._data.training_data import TrainingData
 from .._inference.bank import NeighborBank
 from .._inference.held_out import Blend
+from .._inference.neighbors import Offset
 from .._inference.network_trend import NetworkTrend
 from .._network.network import NeighborNetwork, embed
 from .._trend.additive_trend import AdditiveTrend
@@ -38,23 +39,23 @@ def fit_trend(
 
     The `seed` is for parameters `random_state` of a model.
     """
+    ids, weights = np.asarray(data.selection.numbers), data.log_prior
     trend: Trend | None
     if isinstance(choice, str):
         trend = _fit_named(choice, data, targets)
     else:
-        y = data.values.reshape(len(data), -1)
-        classifies, prior, times = (
-            isinstance(targets, ClassTargets),
-            data.log_prior,
-            data.sample.times,
-        )
+        y: Any = data.values.reshape(len(data), -1)
+        answers: Numbers | Classes = Numbers(y.shape[1])
+        if isinstance(targets, ClassTargets):
+            y, answers = targets.decode(y), Classes(targets.classes)
+        times = data.sample.times
         trend = ModelTrend.fit(
             choice,
-            Classes(targets.classes) if classifies else Numbers(y.shape[1]),
-            np.asarray(data.selection.numbers),
+            answers,
+            ids,
             data.table,
-            np.asarray(targets.decode(y) if classifies else y).reshape(len(data), -1),
-            None if prior is None else data.selection.unit * prior.double().exp().numpy(),
+            np.asarray(y).reshape(len(data), -1),
+            None if weights is None else data.selection.unit * weights.double().exp().numpy(),
             data.groups,
             None if times is None else times.numpy(),
             seed,
@@ -63,14 +64,9 @@ def fit_trend(
         )
     if trend is None or not isinstance(targets, ClassTargets):
         return trend
-    return ClassTrend.fit(
-        trend,
-        np.asarray(data.selection.numbers),
-        TableRows(_features(data)),
-        data.values.numpy(),
-        _rows(data).weights,
-        targets.sizes,
-    )
+    X, _, left_out = _encoded(data)
+    rows, y = TableRows(torch.from_numpy(X)), data.values.numpy()
+    return ClassTrend.fit(trend, ids, rows, y, left_out.weights, targets.sizes)
 
 
 def additive_beside(trend: Trend | None, data: TrainingData, targets: Any) -> Trend | None:
@@ -85,10 +81,10 @@ def additive_beside(trend: Trend | None, data: TrainingData, targets: Any) -> Tr
 
 def _fit_named(name: str, data: TrainingData, targets: Any) -> Trend | None:
     """Fit the additive trend or the kernel to the encoded features."""
-    y = _encoded_targets(data)
+    X, y, rows = _encoded(data)
     center = targets.restore(torch.zeros(1, y.shape[1], dtype=torch.float64))[0]
     center, unit = (numbers.reshape(-1).double().numpy() for numbers in (center, targets.unit))
-    ids, X, rows = np.asarray(data.selection.numbers), _features(data).numpy(), _rows(data)
+    ids = np.asarray(data.selection.numbers)
     if name == "additive":
         return AdditiveTrend.fit(ids, X, y, rows, center, unit)
     # For one-hot rows, a kernel with a peak has a higher log loss on most tables.
@@ -96,23 +92,31 @@ def _fit_named(name: str, data: TrainingData, targets: Any) -> Trend | None:
     return KernelTrend.fit(ids, X, y, rows, center, unit, peaks)
 
 
+def _encoded(data: TrainingData) -> tuple[np.ndarray, np.ndarray, LeftOut]:
+    """Features, (n, n_features), targets, (n, n_outputs), weights of mean 1, and related rows."""
+    sample, prior = data.sample, data.log_prior
+    assert isinstance(sample.X, Tensor)  # only a table has a trend
+    rows = LeftOut(
+        np.ones(len(data)) if prior is None else normalize_mean(prior).double().numpy(),
+        None if sample.groups is None else sample.groups.numpy(),
+        None if sample.times is None else sample.times.numpy(),
+    )
+    return sample.X.numpy(), sample.y.reshape(len(data), -1).double().numpy(), rows
+
+
 def feature_weights(trend: Trend | None, data: TrainingData) -> Tensor | None:
     """Weights of the features among which neighbours are found, (n_features,).
 
     They are those of a kernel: of the trend, if it is one. None if they tell no rows apart.
     """
-    of_targets, X = (
-        trend.trend if isinstance(trend, ClassTrend) else trend,
-        _features(data).numpy(),
-    )
+    of_targets = trend.trend if isinstance(trend, ClassTrend) else trend
+    X, y, rows = _encoded(data)
     if isinstance(of_targets, KernelTrend):
-        kernel = of_targets.kernel
+        weights = of_targets.kernel.mean_weights
     else:
-        kernel = weigh_features(X, _encoded_targets(data), _rows(data))
-    assert kernel.mean_weights is not None  # of a kernel that is chosen
-    return (
-        torch.from_numpy(kernel.mean_weights) if tell_rows_apart(kernel.mean_weights, X) else None
-    )
+        weights = weigh_features(X, y, rows).mean_weights
+    assert weights is not None  # of a kernel that is chosen
+    return torch.from_numpy(weights) if tell_rows_apart(weights, X) else None
 
 
 def tell_rows_apart(weights: np.ndarray, X: np.ndarray) -> bool:
@@ -149,7 +153,9 @@ def find_among_features(
     device = bank.embeddings.device
     weighted = NeighborNetwork(WeightedFeatures(weights), head).to(device).freeze()
     neighbors = replace(
-        bank.neighbors, embeddings=embed(weighted, X), offset=blend.start(trend.left_out)
+        bank.neighbors,
+        embeddings=embed(weighted, X),
+        offset=Offset(trend.left_out, blend.share, blend.kept),
     )
     return weighted, replace(bank, neighbors=neighbors, trend=trend, inputs=X)
 
@@ -162,22 +168,3 @@ def in_units_of_targets(head: Any, targets: Any) -> None:
         encoded = torch.tensor(head.mean_residual, dtype=torch.float64)
         center = targets.restore(torch.zeros_like(encoded)[None])[0]
         head.mean_residual = tuple((center + targets.unit * encoded).tolist())
-
-
-def _features(data: TrainingData) -> Tensor:
-    assert isinstance(data.sample.X, Tensor)  # only a table has a trend
-    return data.sample.X
-
-
-def _encoded_targets(data: TrainingData) -> np.ndarray:
-    return data.sample.y.reshape(len(data), -1).double().numpy()
-
-
-def _rows(data: TrainingData) -> LeftOut:
-    """Weights of the rows, of mean 1, and which rows are left out together."""
-    prior, groups, times = data.log_prior, data.sample.groups, data.sample.times
-    return LeftOut(
-        np.ones(len(data)) if prior is None else normalize_mean(prior).double().numpy(),
-        None if groups is None else groups.numpy(),
-        None if times is None else times.numpy(),
-    )

@@ -25,7 +25,6 @@ from ..attention.head import prior_mean, trust_radius_of
 from ..losses import LogLoss, log
 from .bank import NeighborBank
 from .evaluation import Evaluation
-from .neighbors import Offset
 
 ERROR_PAIRS, LEAST_ROWS = 2**26, 100  # a few tenths of a second
 N_NUMBERS = 1001  # from 0 to 1, of which one is chosen
@@ -171,11 +170,7 @@ class Blend:
     @property
     def prior(self) -> float:
         """The mean of the distribution before any rows are known."""
-        return getattr(self, self.name)
-
-    def start(self, values: Tensor) -> Offset:
-        """The offset of a trend with these values at its rows, (n, n_outputs)."""
-        return Offset(values, self.share, self.kept)
+        return self.share if self.name == "share" else self.kept
 
 
 #: Beside networks that adjust their neighbours or predict classes, the share of the trend is

@@ -63,29 +63,33 @@ class NetworkTrend(Trend):
 
     def __call__(self, rows: TableRows) -> Tensor:
         """Values at queries, (q, n_outputs) in float64, without gradients."""
-        queries = Embedded(embed(self.network, rows.encoded), self.network, inputs=rows)
+        return values_of(self.bank.evaluate(self.network.head, self._queries(rows)))
+
+    def from_earlier(self, rows: TableRows, cutoff_times: Tensor) -> Tensor:
+        queries = replace(self._queries(rows), times=cutoff_times)
         return values_of(self.bank.evaluate(self.network.head, queries))
 
-    def from_earlier(self, rows: TableRows, limits: Tensor) -> Tensor:
-        embeddings = embed(self.network, rows.encoded)
-        queries = Embedded(embeddings, self.network, times=limits, inputs=rows)
-        return values_of(self.bank.evaluate(self.network.head, queries))
+    def _queries(self, rows: TableRows) -> Embedded:
+        return Embedded(embed(self.network, rows.encoded), self.network, inputs=rows)
 
     def of_rows(
-        self, ids: np.ndarray, rows: TableRows | None, limits: Tensor | None = None
+        self, ids: np.ndarray, rows: TableRows | None, cutoff_times: Tensor | None = None
     ) -> np.ndarray:
         positions = self.bank.positions(ids)
-        if limits is None:
+        if cutoff_times is None:
             return self.left_out[positions].cpu().numpy()
-        return values_of(self._evaluate_rows(positions, limits.cpu().numpy())).cpu().numpy()
+        return values_of(self._evaluate_rows(positions, cutoff_times.cpu().numpy())).cpu().numpy()
 
     def _evaluate_rows(
-        self, positions: np.ndarray, limits: np.ndarray | None = None
+        self, positions: np.ndarray, cutoff_times: np.ndarray | None = None
     ) -> Evaluation:
         """Evaluate rows of the bank, each without itself or its group."""
         leave_out = "itself" if self.bank.groups is None else "group"
-        found = self.bank.evaluate_rows(self.network.head, positions, limits, leave_out)
-        return found if self._keeps_residuals else replace(found, left_out=None)  # they count 0
+        head = self.network.head
+        evaluation = self.bank.evaluate_rows(head, positions, cutoff_times, leave_out)
+        if self._keeps_residuals:
+            return evaluation
+        return replace(evaluation, left_out=None)  # residuals count 0
 
     @property
     def _keeps_residuals(self) -> bool:
@@ -111,7 +115,7 @@ class NetworkTrend(Trend):
     def leaves_out_single_rows(self) -> bool:
         """Whether residuals without a row are known: of numbers, whose heads have no bounds.
 
-        Those of many rows, each of which all rows have weight for, would take too much memory.
+        Where all of many rows have weight, these residuals would take too much memory.
         """
         trend, neighbors, n_rows = self.bank.trend, self.bank.neighbors, len(self.bank)
         alone = self.bank.groups is None and neighbors.times is None
@@ -169,8 +173,8 @@ class NetworkTrend(Trend):
         return [sparse.vstack(of_output, format="csc") for of_output in blocks]
 
     def shifts(self, removed: np.ndarray, rows: TableRows) -> np.ndarray:
-        queries = Embedded(embed(self.network, rows.encoded), self.network, inputs=rows)
-        return self._changes(self.bank.evaluate(self.network.head, queries), removed)
+        evaluation = self.bank.evaluate(self.network.head, self._queries(rows))
+        return self._changes(evaluation, removed)
 
     def shifts_of_rows(
         self, removed: np.ndarray, ids: np.ndarray, rows: TableRows, query: int | None = None

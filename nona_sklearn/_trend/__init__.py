@@ -1,1 +1,1 @@
-"""Trends: functions of the features whose values at a training row are of other rows."""
+"""Trends: functions of the features whose values at a training row come from the remaining rows."""

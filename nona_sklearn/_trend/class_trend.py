@@ -107,13 +107,15 @@ class ClassTrend(Trend):
     def __call__(self, rows: TableRows) -> Tensor:
         return self._calibrate(self.trend(rows))
 
-    def from_earlier(self, rows: TableRows, limits: Tensor) -> Tensor:
-        return self._calibrate(self.trend.from_earlier(rows, limits))
+    def from_earlier(self, rows: TableRows, cutoff_times: Tensor) -> Tensor:
+        return self._calibrate(self.trend.from_earlier(rows, cutoff_times))
 
     def of_rows(
-        self, ids: np.ndarray, rows: TableRows | None, limits: Tensor | None = None
+        self, ids: np.ndarray, rows: TableRows | None, cutoff_times: Tensor | None = None
     ) -> np.ndarray:
-        return self._calibrate(torch.from_numpy(self.trend.of_rows(ids, rows, limits))).numpy()
+        return self._calibrate(
+            torch.from_numpy(self.trend.of_rows(ids, rows, cutoff_times))
+        ).numpy()
 
     def moved(self, ids: np.ndarray, rows: TableRows) -> Tensor:
         return self._calibrate(self.trend.moved(ids, rows))

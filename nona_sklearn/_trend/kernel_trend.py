@@ -421,18 +421,18 @@ class KernelTrend(Trend):
         blocks = spans(len(X), max(1, BLOCK_PAIRS // max(1, len(function.a))))
         return torch.cat([function.a[:0], *(function(X[block]) for block in blocks)])
 
-    def from_earlier(self, rows: TableRows, limits: Tensor) -> Tensor:
-        """Values at queries, each of the function fitted to rows before its limit, (q,).
+    def from_earlier(self, rows: TableRows, cutoff_times: Tensor) -> Tensor:
+        """Values at queries, each of the function fitted to rows before its cutoff time, (q,).
 
         For the Cholesky factor L of the matrix in the order of times, that of earlier rows is its
         upper left part, so that ``f(q) = sum_i (L^-1 k(q))_i (L^-1 y)_i`` over earlier rows.
         """
         times = self.rows.times
-        if times is None or bool((limits > times.max()).all()):
+        if times is None or bool((cutoff_times > times.max()).all()):
             return self(rows)
         order, X = times.argsort(kind="stable"), rows.encoded
         Z = self.X[order].astype(float)
-        before = times[order][:, None] < limits.cpu().numpy()
+        before = times[order][:, None] < cutoff_times.cpu().numpy()
         with one_blas_thread():
             K = self.kernel(Z, Z)
             factor = cholesky(K, self.kernel.ridge / self.rows.weights[order])
@@ -442,15 +442,16 @@ class KernelTrend(Trend):
         return torch.from_numpy(self.center + self.unit * values).to(X.device)
 
     def of_rows(
-        self, ids: np.ndarray, rows: TableRows | None, limits: Tensor | None = None
+        self, ids: np.ndarray, rows: TableRows | None, cutoff_times: Tensor | None = None
     ) -> np.ndarray:
         assert rows is not None
-        if limits is not None:
-            return self.from_earlier(rows, limits.cpu()).numpy()
+        if cutoff_times is not None:
+            return self.from_earlier(rows, cutoff_times.cpu()).numpy()
         positions, is_fitted = self._positions(ids)
         values = np.empty((len(ids), len(self.unit)))
         values[is_fitted] = self.center + self.unit * (self.y - self.errors)[positions]
-        values[~is_fitted] = self(rows[~is_fitted]).numpy()
+        if not is_fitted.all():
+            values[~is_fitted] = self(rows[~is_fitted]).numpy()
         return values
 
     def moved(self, ids: np.ndarray, rows: TableRows) -> Tensor:

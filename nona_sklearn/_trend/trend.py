@@ -62,16 +62,16 @@ class Trend:
         """Values at queries, (q, n_outputs) in float64."""
         raise NotImplementedError
 
-    def from_earlier(self, rows: TableRows, limits: Tensor) -> Tensor:
-        """Values at queries, each of a function fitted to rows before its limit, (q,)."""
+    def from_earlier(self, rows: TableRows, cutoff_times: Tensor) -> Tensor:
+        """Values at queries, each of a function fitted to rows before its cutoff time, (q,)."""
         raise NotImplementedError
 
     def of_rows(
-        self, ids: np.ndarray, rows: TableRows | None, limits: Tensor | None = None
+        self, ids: np.ndarray, rows: TableRows | None, cutoff_times: Tensor | None = None
     ) -> np.ndarray:
         """Values at its rows, (len(ids), n_outputs), each of a function fitted to remaining rows.
 
-        With limits, (len(ids),), the function is fitted to rows before the limit. A trend that is
+        With cutoff times, (len(ids),), the function is fitted to rows before them. A trend that is
         solved reads the features of the rows.
         """
         raise NotImplementedError
@@ -155,23 +155,23 @@ class CrossFittedTrend(Trend):
     def __call__(self, rows: TableRows) -> Tensor:
         return self.evaluate(self.functions[-1], rows)
 
-    def from_earlier(self, rows: TableRows, limits: Tensor) -> Tensor:
-        """Values at queries, each of the last function that is fitted to rows before its limit.
+    def from_earlier(self, rows: TableRows, cutoff_times: Tensor) -> Tensor:
+        """Values at queries, each of the last function that is fitted to rows before its cutoff time.
 
         Where there is none, it is the mean of the earliest rows.
         """
-        chosen = np.searchsorted(self.ends, limits.cpu().numpy()).clip(1) - 1
+        chosen = np.searchsorted(self.ends, cutoff_times.cpu().numpy()).clip(1) - 1
         values = np.empty((len(chosen), self.values.shape[1]))
         for i in np.unique(chosen):
             queries = np.flatnonzero(chosen == i)
             some = rows if len(queries) == len(chosen) else rows[queries]
             values[queries] = self.evaluate(self.functions[i], some).cpu().numpy()
-        return torch.from_numpy(values).to(limits.device)
+        return torch.from_numpy(values).to(cutoff_times.device)
 
     def of_rows(
-        self, ids: np.ndarray, rows: TableRows | None = None, limits: Tensor | None = None
+        self, ids: np.ndarray, rows: TableRows | None = None, cutoff_times: Tensor | None = None
     ) -> np.ndarray:
-        # With times the stored values are of earlier blocks: no limits are as exact.
+        # With times the stored values are of earlier blocks: no cutoff time is as exact.
         return self.values[np.searchsorted(self.ids, ids)]
 
     def moved(self, ids: np.ndarray, rows: TableRows) -> Tensor:

@@ -363,7 +363,7 @@ def test_no_warning_with_a_splitter(persons):
 def test_places_of_dates():
     dates = np.array(["2024-01-03", "2024-01-01", "2024-01-04"], dtype="datetime64[us]")
     (found,) = _of_columns([Column("day", "date", dates)])
-    assert found.relation.places.tolist() == [1, 0, 2]
+    assert found.relation.ranks.tolist() == [1, 0, 2]
 
 
 def test_lags_with_gaps_and_of_short_tables():
