@@ -1,1 +1,1 @@
-"""Trends: functions of the features whose values at a training row come from the remaining rows."""
+"""Trends: functions of the features that predict a training row from the remaining rows."""

@@ -156,7 +156,7 @@ class CrossFittedTrend(Trend):
         return self.evaluate(self.functions[-1], rows)
 
     def from_earlier(self, rows: TableRows, cutoff_times: Tensor) -> Tensor:
-        """Values at queries, each of the last function that is fitted to rows before its cutoff time.
+        """Values at queries, each of the last function of rows before its cutoff time.
 
         Where there is none, it is the mean of the earliest rows.
         """
