@@ -13,6 +13,7 @@ from sklearn.utils import _safe_indexing
 from torch import Tensor
 
 from .._data.names import ends_of_outputs, free_name, labels_of
+from .._data.sample import TableRows
 from .._data.source import TableSource
 from .._data.table_encoder import TableEncoder
 from .._data.tables import gather_cells, labels_of_fit, read_again, stack_rows
@@ -125,8 +126,9 @@ def predictions_table(estimator: Any, X: Any) -> Any:
 def additive_trend(fitted: Any) -> NetworkTrend | None:
     """The trend whose values have an additive part by column, if there is one."""
     trend = fitted.bank_.trend
-    by_column = isinstance(trend, NetworkTrend) and hasattr(fitted.features_, "source_")
-    return trend if by_column else None
+    if trend is None or trend.networks is None or not hasattr(fitted.features_, "source_"):
+        return None
+    return trend
 
 
 def _check_additive(name: str, fitted: Any) -> NetworkTrend:
@@ -244,7 +246,8 @@ class _Pairs:
         sensitivity = self.evaluation.sensitivities()[self.found.of_query]  # (p, K, 2, n_outputs)
         factors = self._network_shares()[..., None, None] * sensitivity
         of_networks, of_trend = factors[:, :, 0], factors[:, :, 1].sum(dim=1)
-        if isinstance(trend := self.fitted.bank_.trend, NetworkTrend):
+        trend = self.fitted.bank_.trend
+        if trend is not None and trend.networks is not None:
             return self._prices(trend, of_trend.cpu().numpy())
         each = (
             self._moves_of(output, of_networks[..., output], of_trend[:, output])
@@ -261,7 +264,7 @@ class _Pairs:
             return (of_networks[pairs] * torch.stack(own, dim=1)).sum(dim=1)
 
         def of_f(x: Tensor, pairs: Tensor) -> Tensor:
-            return of_trend[pairs] * trend(x)[:, output]
+            return of_trend[pairs] * trend(TableRows(x))[:, output]
 
         if self._is_adjusted:
             moves += self._attribute(of_g)
@@ -298,7 +301,7 @@ class _Pairs:
 
         def values(is_of_end: np.ndarray) -> np.ndarray:
             cells = numbers[:, None] + len(numbers) * is_of_end
-            return trend(gather_cells(both, cells)).numpy()
+            return trend.of_table(gather_cells(both, cells)).numpy()
 
         return exchange_in_turn(values, both.shape[1])
 

@@ -14,15 +14,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from .._data.names import Names, labels_of, warn_of_other_order
 from .._data.sample import Embedded
-from .._data.splits import Split
 from .._inference.bank import NeighborBank
 from .._inference.index import METRICS
-from .._inference.neighbors import Neighbors
-from .._inference.trend_share import KEPT, fit_by_held_out, fit_by_rows, fit_trust_radius
-from .._network.network import embed
+from .._network.network import NeighborNetwork
 from .._network.state import from_data, to_data
-from .._training.ensemble import most_are_in_vain
-from .._training.loop import check_convergence
 from .._utils.arrays import sparse_rows
 from .._utils.bases import BaseEstimator, TransformerMixin
 from .._utils.docs import Documented
@@ -32,7 +27,6 @@ from .._utils.snapshots import EDITING, replaced_when_done
 from .._utils.storable import UPGRADES, VERSION
 from .._utils.validation import check_choice, check_flag, is_real
 from .._version import __version__
-from .advice import warn_if_in_vain, warn_of_relations, warn_unless_converged
 from .attributions import distances_table
 from .editing import (
     addition,
@@ -42,8 +36,8 @@ from .editing import (
     removal,
     replacement_of_targets,
 )
-from .feature_space import blend_of, find_among_features
-from .fitting import fit_networks, trained, unknown_levels
+from .fit_warnings import warn_if_in_vain, warn_of_relations, warn_unless_converged
+from .fitting import fit_bank, set_fitted, train
 from .forgetting import RemovalReceipt, forget_levels, make_receipt
 from .queries import (
     added_by_unknown,
@@ -63,14 +57,15 @@ if TYPE_CHECKING:
 
     from .._utils.frames import Table
 
-CHECKED = 32  # predictions that must be numbers at the end of a fit
-
 
 class NeighborEstimator(TransformerMixin, BaseEstimator):
     """An estimator that trains an average of networks, and stores its embedded training rows.
 
     A subclass has its parameters, an architecture and targets.
     """
+
+    network_: NeighborNetwork  # set by fit, as the bank is
+    bank_: NeighborBank
 
     _doc_link_module = Documented._doc_link_module
     _doc_link_template = Documented._doc_link_template
@@ -85,13 +80,10 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         raise NotImplementedError
 
     def _measure(self, data):
-        """Measure what a fit to these rows depends on."""
+        """Measure what users read of a fit to these rows."""
 
-    def _fit_shrinkage(self, bank, splits=None, validation=None):
-        """Shrink predictions, by rows that were not in a network's training."""
-
-    def _calibrate(self, bank, splits=None, validation=None):
-        """Calibrate the distributions of a bank, by rows that were not in a network's training."""
+    def _calibrate(self, bank):
+        """Calibrate the distributions of a bank by its own rows."""
         return bank
 
     # -- fitting -------------------------------------------------------------------------
@@ -184,99 +176,30 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         """
         with replaced_when_done(self, EDITING.held()) as fitted, plain_torch():
             check_flag("add_validation", add_validation)
-            validation_set = X_val, y_val, sample_weight_val, add_validation
-            rows = X, y, groups, sample_weight, times, half_life
-            found = fit_networks(fitted, *rows, validation_set)
-            fitted._keep(found)
-            warn_unless_converged(fitted, len(found.data))
-            warn_if_in_vain(fitted)
-            if found.at_random:
-                warn_of_relations(fitted, X, found.data, found.splits)
+            training = train(
+                fitted,
+                X,
+                y,
+                groups=groups,
+                sample_weight=sample_weight,
+                times=times,
+                half_life=half_life,
+                X_val=X_val,
+                y_val=y_val,
+                sample_weight_val=sample_weight_val,
+                add_validation=add_validation,
+            )
+            network, fitted.bank_ = fit_bank(fitted, training)
+            set_fitted(fitted, training, network)
+            fitted._measure(training.data)
+            if (validation := training.validation) is not None and validation.joins:
+                add = addition(fitted, validation.X, validation.y, validation.sample_weight)
+                fitted.bank_ = add(fitted.bank_)
+            warn_unless_converged(training)
+            warn_if_in_vain(fitted, training)
+            if training.splits_at_random:
+                warn_of_relations(fitted, X, training)
         return self
-
-    def _keep(self, found):
-        """Store the embedded training rows and, if they are to join them, the validation set's."""
-        data, splits, validation, trend = found.data, found.splits, found.validation, found.trend
-        embeddings = embed(self.network_, data.sample.X)
-        device, selection, prior = embeddings.device, data.selection, data.log_prior
-        groups, times = data.sample.groups, data.sample.times
-        offset, inputs = None, None
-        if trend is not None:
-            ids = np.asarray(selection.indices)
-            values = torch.from_numpy(trend.of_rows(ids, data.sample.X)).to(device)
-            offset = self._architecture().blend.start(values)
-            inputs = data.sample.X if trend.is_solved else None
-        bank = NeighborBank(
-            Neighbors(
-                embeddings,
-                data.values.to(device),
-                None if prior is None else prior.to(device),
-                self.targets_.unit.to(device),
-                self.algorithm,
-                None if times is None else times.to(device),
-                offset,
-            ),
-            trend=trend,
-            inputs=inputs,
-            ids=torch.as_tensor(selection.indices, device=device),
-            next_id=torch.tensor(selection.n_given),
-            groups=None if groups is None else groups.to(device),
-            names=data.names.rows,
-            numbered=data.names.rows is None,
-            target_names=data.names.targets,
-            weight_unit=selection.unit,
-            time=data.time,
-            group_names=data.group_names,
-            levels=None if data.levels is None else torch.from_numpy(data.levels),
-        )
-        settings = self._architecture().setting("learning_rate_init", len(data)), self.weight_decay
-        check_convergence([embeddings], *settings)
-        (own,) = bank.evaluate(self.network_.head, leave_out="group").without_isolated()
-        some = own[np.arange(min(CHECKED, len(own)))]
-        check_convergence([some.mean()], *settings)
-        self.bank_ = bank
-        self.bank_ = self._with_share(bank, self._architecture().blend, splits, validation)
-        self._fit_shrinkage(self.bank_, splits, validation)
-        if found.feature_weights is not None:
-            find_among_features(self, data, found.feature_weights)
-            self.bank_ = self._with_share(self.bank_, blend_of(self), splits, validation)
-        self.bank_ = self._calibrate(self.bank_, splits, validation)
-        network, own = trained(self)
-        own = replace(own, calibration=self.bank_.calibration)
-        unknown = unknown_levels(self, network, own, data, splits)
-        self.bank_ = replace(self.bank_, unknown_levels=unknown)
-        self._measure(data)
-        if validation is not None and validation.joins:
-            rows = validation.X, validation.y, validation.sample_weight
-            self.bank_ = addition(self, *rows)(self.bank_)
-
-    def _with_share(self, bank, blend, splits, validation):
-        """A bank whose trend counts as rows show that were not in a network's training.
-
-        Without any, SoftStep k-NN takes those of the bank, each predicted without itself.
-        """
-        if bank.trend is None:
-            return bank
-        head = self.network_.head
-        if self._architecture().falls_back and most_are_in_vain(self.history_):
-            blend = replace(blend, deviation=math.inf)  # the networks predict the mean
-        if blend is KEPT and bank.n_units >= 2:
-            bank = fit_trust_radius(head, bank)
-        if validation is not None:
-            return fit_by_rows(blend, head, bank, *self._validation_rows(validation))
-        if blend is KEPT and splits[0].valid is None:
-            rows = np.random.RandomState(0).permutation(len(bank))  # some are taken of many
-            splits = [Split(rows, rows)]
-        if bank.n_units < 2 or splits[0].valid is None:
-            return bank
-        return fit_by_held_out(blend, head, bank, splits)
-
-    def _validation_rows(self, validation):
-        """A validation set embedded, its targets and weights, with those of classes."""
-        queries = replace(embedded(self, validation.X), times=times_of(self, validation.X))
-        truth = checked_values(self, validation.y, len(queries))
-        factors = getattr(self, "_class_factors", None)
-        return queries, truth, validation.weights(self.targets_, truth, factors)
 
     @property
     def n_estimators_(self) -> int:

@@ -1,15 +1,15 @@
-"""Fit as a recipe: take the data, build the networks, train and join them."""
+"""Fit from top to bottom: :func:`train` trains networks, :func:`fit_bank` does what follows."""
 
 from __future__ import annotations
 
 import copy
-from dataclasses import replace
+import math
+from dataclasses import dataclass, replace
 from numbers import Real
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
-from sklearn.base import is_classifier
 from sklearn.utils import check_random_state
 from torch import Tensor
 
@@ -18,135 +18,303 @@ from .._data.rows import Rows
 from .._data.sample import Embedded, Sample, TableRows
 from .._data.source import largest_entry
 from .._data.splits import Split
-from .._data.tables import column_named, exchange_column, labels_of_fit
-from .._data.training_data import TrainingData, ValidationSet, naming_validation_set
+from .._data.tables import check_table, column_named, exchange_column, labels_of_fit
+from .._data.training_data import TrainingData, ValidationSet, naming_validation_set, values_of_new
 from .._inference.bank import NeighborBank
-from .._inference.network_trend import NetworkTrend
-from .._inference.relations import shares_of_unknown
+from .._inference.calibration import (
+    calibrate_on_bank,
+    calibrate_on_held_out,
+    calibrate_on_rows,
+)
+from .._inference.distribution import Calibration
+from .._inference.held_out import (
+    Unseen,
+    ValidationRows,
+    converged_networks,
+    fit_share,
+    fit_shrinkage,
+)
+from .._inference.neighbors import Neighbors, Offset
+from .._inference.relations import rows_for_levels, shares_of_unknown
 from .._inference.unknown_levels import UnknownLevels
 from .._network.network import NeighborNetwork, average, embed
-from .._training.ensemble import count_at_a_time, pace_of, train_networks
-from .._training.loop import TrainingConfig
+from .._training.ensemble import count_at_a_time, most_are_in_vain, pace_of, train_networks
+from .._training.loop import TrainingConfig, check_convergence
 from .._training.progress import Budget, seconds_of
-from .._trend.trend import Trend, values_at
+from .._trend.trend import Trend
 from .._utils.random import local_seed
-from .parameters import validate_parameters
+from .architectures import Architecture
+from .parameters import FEATURES, validate_parameters
+from .trends import (
+    additive_beside,
+    feature_weights,
+    find_among_features,
+    fit_trend,
+    in_units_of_targets,
+)
 
-#: Parameters on which the shapes of a network depend, or what its weights mean.
+#: Parameters on which the shapes of a network depend, or the meaning of its weights.
 OF_NETWORKS = (
     *("feature_extractor", "hidden_layer_sizes", "embedding_dim", "numerical_embedding", "adjust"),
     *("similarity", "weighting", "softstep", "softstep_params", "softstep_on"),
     *("learn_feature_weights", "smoothing"),
 )
+TIMED_ROWS = 256  # on which embedding is timed: with a feature extractor, they may take a second
+CHECKED = 32  # predictions that must be numbers at the end of a fit
 
 
-TIMED_ROWS = 256  # of a feature extractor, they may take a second
+@dataclass(frozen=True, eq=False)
+class Training:
+    """Trained networks, and what they were trained on."""
 
-
-class Fitted(NamedTuple):
-    """What a fit leaves to be stored: its rows, their splits, and the validation set if any.
-
-    `at_random` is whether the splits were drawn row by row. With `feature_weights`,
-    (n_features,), neighbours are found among the features.
-    """
-
+    architecture: Architecture  # as it was chosen for the rows
+    config: TrainingConfig
+    targets: Any
     data: TrainingData
-    splits: list[Split]
-    validation: ValidationSet | None
-    trend: Trend | None
-    at_random: bool
-    feature_weights: Tensor | None
+    splits: list[Split]  # training and validation rows of every network
+    splits_at_random: bool  # whether they were drawn row by row
+    validation: ValidationSet | None  # as it was given
+    valid: Sample | None  # the validation set as networks take it
+    trend: Trend | None  # beside the networks
+    feature_weights: Tensor | None  # (n_features,), if neighbours are found among the features
+    network: NeighborNetwork  # the average of the networks
+    histories: list[list[dict]]  # the epochs of every network
+
+    @property
+    def history(self) -> list[dict]:
+        """The epochs of all networks, with the network's position as ``estimator``."""
+        return [
+            {"estimator": i, **epoch}
+            for i, epochs in enumerate(self.histories)
+            for epoch in epochs
+        ]
 
 
-def fit_networks(
+def train(
     estimator: Any,
     X: Any,
     y: Any,
+    *,
     groups: Any = None,
     sample_weight: Any = None,
     times: Any = None,
     half_life: Any = None,
-    validation_set: tuple = (None, None, None, False),
-) -> Fitted:
-    """Train the networks of an estimator, and set all that is fitted but the training rows."""
+    X_val: Any = None,
+    y_val: Any = None,
+    sample_weight_val: Any = None,
+    add_validation: bool = False,
+) -> Training:
+    """Train the networks of an estimator, whose table encoder is fitted on the way."""
     validate_parameters(estimator)
     budget = Budget.from_now(estimator.max_time)
     architecture, targets = estimator._architecture(), estimator._make_targets()
     architecture.validate()
+    n_jobs = getattr(estimator, "n_jobs", None)
+
+    # Read the rows.
     source = architecture.input()
     if isinstance(groups, str):
         groups = column_named("groups", X, groups)
-    class_weight = getattr(estimator, "class_weight", None)
-    validation, valid = ValidationSet.take(source, *validation_set), None
-    weights = sample_weight, class_weight
-    data = TrainingData.take(source, targets, X, y, groups, *weights, times, half_life)
-    source.store(estimator)
-    if validation is not None:
-        _check_validation_set(estimator, validation, data)
-        names = labels_of_fit(estimator) or ()
-        valid = validation.encode(source, targets, data, names)
-        _check_some_are_later(valid, data.sample)
-    architecture.choose_space(data)
-    random_state = check_random_state(estimator.random_state)
-    of_data = {"loss": targets.loss, "window": data.window}
-    config = replace(
-        architecture.config(len(data)), **of_data, balanced=getattr(targets, "balanced", False)
+    validation = ValidationSet.take(source, X_val, y_val, sample_weight_val, add_validation)
+    data = TrainingData.take(
+        source,
+        targets,
+        X,
+        y,
+        groups=groups,
+        sample_weight=sample_weight,
+        class_weight=getattr(estimator, "class_weight", None),
+        times=times,
+        half_life=half_life,
     )
-    n_jobs = getattr(estimator, "n_jobs", None)
+    source.store(estimator)
+    valid = None
+    if validation is not None:
+        _check_validation_set(estimator.early_stopping, validation, data)
+        valid = validation.encode(source, targets, data, labels_of_fit(estimator) or ())
+        _check_some_are_later(valid, data.sample)
+
+    # Choose the space, the trend and the number of networks.
+    architecture = architecture.for_rows(data, getattr(estimator, "features_", None))
+    random_state = check_random_state(estimator.random_state)
+    config = replace(
+        architecture.config(len(data)),
+        loss=targets.loss,
+        balanced=getattr(targets, "balanced", False),
+        window=data.window,
+    )
     n_networks, budget = _within(budget, architecture, data.sample, targets, config, n_jobs)
+    config = replace(config, n_neighbors=architecture.candidates(n_networks, len(data)))
+
+    # Split the rows.
     splits_itself = estimator.early_stopping and validation is None
     fraction: Any = estimator.validation_fraction if splits_itself else None
     if hasattr(fraction, "split"):
         fraction = fraction.split(*source.accept(X, y), groups)
     splits = data.splits(targets, n_networks, fraction, random_state)
     seeds = random_state.randint(2**31, size=n_networks)
-    trend = architecture.fit_trend(data, targets, random_state)
-    if trend is None:
-        estimator.trend_ = None
-    learned = architecture.trend_in_training(trend, data, targets)
-    if learned is not None:
-        ids = np.asarray(data.selection.indices)
-        values = torch.from_numpy(learned.of_rows(ids, data.sample.X))
-        data = replace(data, sample=_with_offset(data.sample, values, targets))
+
+    # Fit the trend.
+    trend = None
+    if architecture.trend is not None:
+        is_named = isinstance(architecture.trend, str)
+        trend = fit_trend(
+            architecture.trend,
+            data,
+            targets,
+            seed=0 if is_named else random_state.randint(2**31),
+            n_jobs=n_jobs,
+            verbose=int(estimator.verbose),
+        )
+    weights = feature_weights(trend, data) if architecture.among_features else None
+
+    # Train the networks, on what an additive trend leaves if they are to learn that.
+    sample, valid_sample = data.sample, valid
+    beside = additive_beside(trend, data, targets) if architecture.learns_residuals else None
+    if beside is not None:
+        values = torch.from_numpy(beside.of_rows(np.asarray(data.selection.indices), None))
+        sample = replace(sample, offset=targets.encode(values.reshape(sample.y.shape)))
         if valid is not None:
-            valid = _with_offset(valid, values_at(learned, valid.X, valid.times), targets)
-    networks = _initial_networks(estimator, architecture, data.sample, targets, seeds, splits)
+            rows: Any = TableRows(valid.X)  # type: ignore[arg-type]  # of a table
+            values = (
+                beside(rows) if valid.times is None else beside.from_earlier(rows, valid.times)
+            )
+            offset = targets.encode(values.reshape(valid.y.shape))
+            valid_sample = replace(valid, offset=offset)
+    networks = _initial_networks(estimator, architecture, sample, targets, seeds, splits)
     if budget.ends:
-        budget = budget.reserve(_seconds_to_embed(networks, data.sample.X))
-    candidates = architecture.candidates(n_networks, len(data))
-    trained = train_networks(
-        *(networks, data.sample, splits, seeds, replace(config, n_neighbors=candidates)),
-        *(budget, n_jobs),
-        valid=valid,
+        budget = budget.reserve(_seconds_to_embed(networks, sample.X))
+    trained_networks = train_networks(
+        networks, sample, splits, seeds, config, budget, n_jobs, valid=valid_sample
     )
-    networks = [network for network, _ in trained]
+    networks = [network for network, _ in trained_networks]
     for network in networks:
         in_units_of_targets(network.head, targets)
-    estimator.network_ = average(networks).freeze()
-    estimator.targets_ = targets
-    numbers = data.selection.indices
+    return Training(
+        architecture=replace(architecture, among_features=weights is not None),
+        config=config,
+        targets=targets,
+        data=data,
+        splits=splits,
+        splits_at_random=isinstance(fraction, Real) and groups is None and times is None,
+        validation=validation,
+        valid=valid,
+        trend=trend,
+        feature_weights=weights,
+        network=average(networks).freeze(),
+        histories=[epochs for _, epochs in trained_networks],
+    )
+
+
+def fit_bank(estimator: Any, training: Training) -> tuple[NeighborNetwork, NeighborBank]:
+    """Make the bank of trained networks, and fit what depends on all rows.
+
+    Rows that the networks did not train on decide how much the trend counts, how far predictions
+    shrink, and how wide distributions are. Returns the network that embeds queries, and the bank.
+    """
+    architecture, data, targets = training.architecture, training.data, training.targets
+    network, config = training.network, training.config
+    bank = _make_bank(training, estimator.algorithm)
+    check_convergence([bank.embeddings], config.learning_rate_init, config.weight_decay)
+    (evaluation,) = bank.evaluate(network.head, leave_out="group").without_isolated()
+    some = evaluation[np.arange(min(CHECKED, len(evaluation)))]
+    check_convergence([some.mean()], config.learning_rate_init, config.weight_decay)
+    unseen = _unseen_rows(estimator, training, network, bank)
+
+    # The trend's share, by rows that the networks did not train on.
+    blend, blend_of_networks = architecture.blend, architecture.blend_of_networks
+    if architecture.falls_back and most_are_in_vain(training.history):
+        # The networks predict the mean, so that rows alone decide.
+        blend = replace(blend, deviation=math.inf)
+        blend_of_networks = replace(blend_of_networks, deviation=math.inf)
+    if bank.trend is not None:
+        bank = fit_share(blend, network.head, bank, unseen)
+    if not architecture.classifies:
+        judged = converged_networks(training.history, bank.trend is not None)
+        columns = targets.without_outliers(bank.neighbors.columns.cpu().numpy())
+        learned = torch.from_numpy(columns).to(bank.targets)
+        fit_shrinkage(network.head, bank, unseen, judged, learned)
+
+    # Rows among the features, beside which the networks become the trend.
+    if training.feature_weights is not None:
+        assert isinstance(data.sample.X, Tensor)  # a table
+        network, bank = find_among_features(
+            network,
+            bank,
+            data.sample.X,
+            training.feature_weights,
+            targets,
+            estimator.n_neighbors,
+            architecture.blend_of_networks,
+        )
+        unseen = _unseen_rows(estimator, training, network, bank)
+        bank = fit_share(blend_of_networks, network.head, bank, unseen)
+    if not architecture.classifies:
+        chose_n_neighbors = estimator.n_neighbors == "auto"
+        calibration = _calibration(network, bank, unseen, chose_n_neighbors)
+        bank = replace(bank, calibration=calibration)
+    if data.levels is not None:
+        unknown = _unknown_levels(training, bank)
+        bank = replace(bank, unknown_levels=unknown)
+    return network, bank
+
+
+def set_fitted(estimator: Any, training: Training, network: NeighborNetwork) -> None:
+    """Set the fitted attributes of an estimator, but its bank."""
+    architecture, trend, data = training.architecture, training.trend, training.data
+    indices, history = data.selection.indices, training.history
+    estimator.network_ = network
+    estimator.targets_ = training.targets
+    estimator.trend_ = None if trend is None else architecture.trend
+    if trend is not None and not isinstance(architecture.trend, str):
+        model_trend: Any = getattr(trend, "trend", trend)  # of a trend of classes
+        estimator.trend_ = model_trend.functions[-1]
+    estimator.similarity_ = FEATURES if architecture.among_features else architecture.similarity
     estimator.validation_indices_ = [
-        None if split.valid is None else numbers[split.valid] for split in splits
+        None if split.valid is None else indices[split.valid] for split in training.splits
     ]
-    estimator.history_ = [
-        {"estimator": i, **epoch} for i, (_, epochs) in enumerate(trained) for epoch in epochs
-    ]
-    estimator.n_iter_ = len(estimator.history_)
+    estimator.history_ = history
+    estimator.n_iter_ = len(history)
     if hasattr(estimator, "class_weight"):
         estimator._class_factors = data.class_factors
-    at_random = isinstance(fraction, Real) and groups is None and times is None
-    weights = architecture.feature_weights(trend, data, targets)
-    return Fitted(data, splits, validation, trend, at_random, weights)
 
 
-def _with_offset(sample: Sample, values: Tensor, targets: Any) -> Sample:
-    """A sample with a trend, whose values at its rows are (n, n_outputs)."""
-    return replace(sample, offset=targets.encode(values.reshape(sample.y.shape)))
+# -- the rows ----------------------------------------------------------------------------------
+
+
+def _check_some_are_later(valid: Sample, train: Sample) -> None:
+    """Refuse validation rows none of which has an earlier training row."""
+    if valid.times is None or train.times is None:
+        return
+    if not (valid.times > train.times.amin()).any():
+        raise ValueError("X_val must have rows that a row of X is earlier than, got none")
+
+
+def _check_validation_set(
+    early_stopping: bool, validation: ValidationSet, data: TrainingData
+) -> None:
+    """Refuse a validation set where the parameters have no use for it."""
+    if not early_stopping:
+        raise ValueError("X_val needs early_stopping=True, got early_stopping=False")
+    labels = Names.of(validation.X, validation.y).rows
+    if validation.joins and labels is not None:
+        taken, n_given = data.names.rows, data.selection.n_given
+        ids = np.arange(n_given, n_given + len(labels))
+        with naming_validation_set():
+            names_of_new(labels, ids, () if taken is None else taken, taken is None)
+    if validation.joins and data.time is not None and data.time.column is None:
+        raise ValueError(
+            "add_validation=True needs the times of X_val, got an array, which is of X: name a "
+            "column as times, or add the rows by add_neighbors after fit"
+        )
+
+
+# -- the networks ------------------------------------------------------------------------------
 
 
 def _within(
     budget: Budget,
-    architecture: Any,
+    architecture: Architecture,
     sample: Sample,
     targets: Any,
     config: TrainingConfig,
@@ -159,7 +327,7 @@ def _within(
     n_networks = architecture.n_networks(len(sample))
     if not budget.ends or config.extractor is not None:
         return n_networks, budget
-    k = architecture.n_neighbors_of_each(n_networks, len(sample))[0]
+    k = architecture.n_neighbors_of_networks(n_networks, len(sample))[0]
     with local_seed(0):
         network = architecture.build(sample, targets, k, slice(None))
     pace = pace_of(network, sample, config, n_jobs)
@@ -172,38 +340,13 @@ def _within(
 
 def _seconds_to_embed(networks: list[NeighborNetwork], X: Tensor | Rows) -> float:
     """How long the bank will take to embed after training, by some of its rows."""
-    some, trained = X[:TIMED_ROWS], average(copy.deepcopy(networks)).freeze()
-    return seconds_of(embed, trained, some) / len(some) * len(X)
-
-
-def _check_some_are_later(valid: Sample, train: Sample) -> None:
-    """Refuse validation rows none of which has an earlier training row."""
-    if valid.times is None or train.times is None:
-        return
-    if not (valid.times > train.times.amin()).any():
-        raise ValueError("X_val must have rows that a row of X is earlier than, got none")
-
-
-def _check_validation_set(estimator: Any, validation: ValidationSet, data: TrainingData) -> None:
-    """Refuse a validation set where the parameters have no use for it."""
-    if not estimator.early_stopping:
-        raise ValueError("X_val needs early_stopping=True, got early_stopping=False")
-    labels = Names.of(validation.X, validation.y).rows
-    if validation.joins and labels is not None:
-        taken, n_given = data.names.rows, data.selection.n_given
-        numbers = np.arange(n_given, n_given + len(labels))
-        with naming_validation_set():
-            names_of_new(labels, numbers, () if taken is None else taken, taken is None)
-    if validation.joins and data.time is not None and data.time.column is None:
-        raise ValueError(
-            "add_validation=True needs the times of X_val, got an array, which is of X: name a "
-            "column as times, or add the rows by add_neighbors after fit"
-        )
+    some, network = X[:TIMED_ROWS], average(copy.deepcopy(networks)).freeze()
+    return seconds_of(embed, network, some) / len(some) * len(X)
 
 
 def _initial_networks(
     estimator: Any,
-    architecture: Any,
+    architecture: Architecture,
     sample: Sample,
     targets: Any,
     seeds: Any,
@@ -214,8 +357,8 @@ def _initial_networks(
     if goes_on:
         targets.check_same(estimator.targets_)
     networks = []
-    numbers = architecture.n_neighbors_of_each(len(seeds), len(sample))
-    for seed, split, k in zip(seeds, splits, numbers, strict=True):
+    n_neighbors = architecture.n_neighbors_of_networks(len(seeds), len(sample))
+    for seed, split, k in zip(seeds, splits, n_neighbors, strict=True):
         with local_seed(int(seed)):
             networks.append(architecture.build(sample, targets, k, split.train))
     if goes_on:
@@ -223,52 +366,153 @@ def _initial_networks(
     return networks
 
 
-def in_units_of_targets(head: Any, targets: Any) -> None:
-    """Set the bounds of a head, and its mean residual in units of the targets of the bank."""
-    if (bounds := getattr(targets, "bounds", None)) is not None:
-        head.bounds, head.whole = bounds, getattr(targets, "whole", False)
-    if getattr(head, "shrinkage", 0):
-        encoded = torch.tensor(head.mean_residual, dtype=torch.float64)
-        center = targets.restore(torch.zeros_like(encoded)[None])[0]
-        head.mean_residual = tuple((center + targets.unit * encoded).tolist())
-
-
-def trained(fitted: Any) -> tuple[NeighborNetwork, NeighborBank]:
-    """The networks that were trained, and the bank in their space, wherever rows are found."""
-    bank = fitted.bank_
-    if isinstance(bank.trend, NetworkTrend):
-        return bank.trend.network, bank.trend.bank
-    return fitted.network_, bank
-
-
 def _load_weights(network: NeighborNetwork, estimator: Any) -> None:
     """Start from an earlier fit's weights, or name what has changed since."""
     earlier, _ = trained(estimator)
-    found, needed = earlier.state_dict(), network.state_dict()
+    earlier_weights, weights = earlier.state_dict(), network.state_dict()
     shapes: dict = {
-        name: [tuple(s[name].shape) if name in s else "missing" for s in (found, needed)]
-        for name in found | needed
+        name: [
+            tuple(state[name].shape) if name in state else "missing"
+            for state in (earlier_weights, weights)
+        ]
+        for name in earlier_weights | weights
     }
     shapes["similarity"] = [  # which has no weights
-        [head.similarity for head in each.modules() if hasattr(head, "similarity")]
-        for each in (earlier, network)
+        [head.similarity for head in one.modules() if hasattr(head, "similarity")]
+        for one in (earlier, network)
     ]
     if changed := {name: pair for name, pair in shapes.items() if pair[0] != pair[1]}:
         name, (before, now) = next(iter(changed.items()))
-        parameters = ", ".join(each for each in OF_NETWORKS if hasattr(estimator, each))
+        parameters = ", ".join(name for name in OF_NETWORKS if hasattr(estimator, name))
         raise ValueError(
             "warm_start=True needs the number of features (after encoding), of outputs and of "
             f"networks, and the parameters {parameters} as in the earlier fit: {name!r} was "
             f"{before}, and is {now} now. A category's new levels and a column's first gaps are "
             "new features"
         )
-    network.load_state_dict(found, strict=False)
+    network.load_state_dict(earlier_weights, strict=False)
+
+
+def trained(fitted: Any) -> tuple[NeighborNetwork, NeighborBank | None]:
+    """The networks that were trained, and the bank in their space, wherever rows are found.
+
+    A dense head has no bank.
+    """
+    bank = getattr(fitted, "bank_", None)
+    if bank is not None and bank.trend is not None and bank.trend.networks is not None:
+        return bank.trend.networks
+    return fitted.network_, bank
+
+
+# -- the bank ----------------------------------------------------------------------------------
+
+
+def _make_bank(training: Training, algorithm: Any) -> NeighborBank:
+    """The bank of all training rows in the space of the networks, with the trend's values."""
+    data, trend, X = training.data, training.trend, training.data.sample.X
+    embeddings = embed(training.network, X)
+    device, selection, prior = embeddings.device, data.selection, data.log_prior
+    groups, times = data.sample.groups, data.sample.times
+    offset, inputs = None, None
+    if trend is not None:
+        assert isinstance(X, Tensor)  # a table
+        values = trend.of_rows(np.asarray(selection.indices), TableRows(X))
+        blend = training.architecture.blend
+        offset = Offset(torch.from_numpy(values).to(device), blend.share, blend.kept)
+        inputs = X if trend.is_solved else None
+    neighbors = Neighbors(
+        embeddings,
+        data.values.to(device),
+        log_prior=None if prior is None else prior.to(device),
+        adjustment_scale=training.targets.unit.to(device),
+        algorithm=algorithm,
+        times=None if times is None else times.to(device),
+        offset=offset,
+    )
+    return NeighborBank(
+        neighbors,
+        trend=trend,
+        inputs=inputs,
+        ids=torch.as_tensor(selection.indices, device=device),
+        next_id=torch.tensor(selection.n_given),
+        groups=None if groups is None else groups.to(device),
+        names=data.names.rows,
+        numbered=data.names.rows is None,
+        target_names=data.names.targets,
+        weight_unit=selection.unit,
+        time=data.time,
+        group_names=data.group_names,
+        levels=None if data.levels is None else torch.from_numpy(data.levels),
+    )
+
+
+def _unseen_rows(
+    estimator: Any, training: Training, network: NeighborNetwork, bank: NeighborBank
+) -> Unseen:
+    """The validation set, embedded, or the splits, whose validation rows are in the bank."""
+    validation, valid, data = training.validation, training.valid, training.data
+    if validation is None or valid is None:
+        return training.splits
+    given = None
+    if bank.trend is not None and bank.trend.takes_table:
+        given = check_table(estimator, validation.X, reset=False, accept_sparse=True)
+    queries = embed_rows(network, bank.trend, given, valid.X)
+    if valid.times is not None:
+        queries = replace(queries, times=valid.times.to(bank.embeddings.device))
+    shape = data.values.shape[1:]
+    truth = values_of_new(training.targets, validation.y, len(valid), data.names.targets, shape)
+    truth = truth.to(bank.targets.device)
+    weights = validation.weights(training.targets, truth, data.class_factors)
+    return ValidationRows(queries, truth, weights)
+
+
+def _calibration(
+    network: NeighborNetwork, bank: NeighborBank, unseen: Unseen, chose_n_neighbors: bool
+) -> Calibration:
+    """The calibration of predictive distributions, by rows that the networks did not train on."""
+    if isinstance(unseen, ValidationRows):
+        return calibrate_on_rows(network.head, bank, *unseen, chose_n_neighbors)
+    if bank.n_units < 2:  # without a known error, the distribution of the targets
+        return Calibration()
+    if unseen[0].valid is None:
+        return calibrate_on_bank(network.head, bank)
+    return calibrate_on_held_out(network.head, bank, unseen, chose_n_neighbors)
+
+
+def _unknown_levels(training: Training, bank: NeighborBank) -> UnknownLevels | None:
+    """What unknown levels add to distributions or probabilities; None: nothing.
+
+    The networks that were trained measure it, wherever rows are found.
+    """
+    network, calibration, data = training.network, bank.calibration, training.data
+    if bank.trend is not None and bank.trend.networks is not None:
+        _, bank = bank.trend.networks
+        bank = replace(bank, calibration=calibration)
+    X, levels, encoder = data.sample.X, data.levels, training.architecture.encoder
+    assert isinstance(X, Tensor)
+    assert levels is not None
+    table = data.table if bank.trend is not None and bank.trend.takes_table else None
+    rows = rows_for_levels(bank, training.splits)
+    queries: list[Embedded | None] = []
+    for column, of_rows in zip(encoder.categories, levels.T, strict=True):  # type: ignore[union-attr]
+        if len(np.unique(of_rows)) < 2:
+            queries.append(None)
+            continue
+        rare = np.flatnonzero(of_rows < 0)
+        queries.append(embed_unknown(encoder, network, X, column, rows, rare, table))
+    shares = shares_of_unknown(network.head, bank, rows, levels, queries)
+    if not shares.any():
+        return None
+    return UnknownLevels.from_shares(shares, bank.neighbors, training.architecture.classifies)
+
+
+# -- embedding ---------------------------------------------------------------------------------
 
 
 def embed_unknown(
-    estimator: Any,
+    encoder: Any,
     network: NeighborNetwork,
-    X: Any,
+    X: Tensor,
     column: int,
     rows: slice | np.ndarray = slice(None),
     rare: np.ndarray | None = None,
@@ -276,54 +520,40 @@ def embed_unknown(
 ) -> Embedded:
     """Embed some rows of an encoded table, as if a column's levels were unknown.
 
-    `rare` are the numbers of the rows with a rare level, which others are encoded as. In the
-    `table`, they have the level of another row: a model may refuse one that it does not know.
+    `rare` are positions of rows with a rare level: unknown levels are encoded as these. In the
+    `table`, the rows have the level of another row: a model may refuse one that it has not seen.
     """
-    unknown = torch.from_numpy(estimator.features_.source_ == column)
+    is_unknown = torch.from_numpy(encoder.source_ == column)
     typical = X.mean(dim=0) if rare is None or len(rare) == 0 else X[rare[0]]
-    encoded, given = torch.where(unknown, typical, X[rows]), None
+    encoded, given = torch.where(is_unknown, typical, X[rows]), None
     if table is not None:
-        others = np.random.RandomState(0).permutation(len(X))
-        given = exchange_column(table, np.arange(len(X))[rows], column, others[rows])
+        donors = np.random.RandomState(0).permutation(len(X))
+        given = exchange_column(table, np.arange(len(X))[rows], column, donors[rows])
     return Embedded(embed(network, encoded), network, inputs=TableRows(encoded, given))
 
 
-def unknown_levels(
-    estimator: Any,
-    network: NeighborNetwork,
-    bank: NeighborBank,
-    data: TrainingData,
-    splits: list[Split],
-) -> UnknownLevels | None:
-    """What unknown levels add to distributions or probabilities of a network; None: nothing."""
-    if data.levels is None:
-        return None
-    assert isinstance(data.sample.X, Tensor)  # a table
-    X, levels, columns = data.sample.X, data.levels, estimator.features_.categories
-    trend = bank.trend
-    table = data.table if trend is not None and trend.takes_table else None
+def embed_rows(
+    network: NeighborNetwork, trend: Trend | None, given: Any, encoded: Tensor | Rows
+) -> Embedded:
+    """Embed rows for a bank with this trend, and refuse rows too far away to be compared.
 
-    def embed_rows(j: int, rows: np.ndarray) -> Embedded:
-        rare = np.flatnonzero(levels[:, j] < 0)
-        return embed_unknown(estimator, network, X, columns[j], rows, rare, table)
-
-    shares = shares_of_unknown(network.head, bank, splits, levels, embed_rows)
-    if not shares.any():
-        return None
-    return UnknownLevels.of(shares, bank.neighbors, is_classifier(estimator))
-
-
-def embed_queries(fitted: Any, given: Any, encoded: Tensor | Rows) -> Embedded:
-    """Embed as :func:`embed`, and refuse rows too far away to be compared."""
-    embeddings = embed(fitted.network_, encoded)
+    `given` are the rows as they were given, for a trend that takes the table.
+    """
+    embeddings = embed(network, encoded)
     largest = embeddings.abs().amax() if len(embeddings) else 0.0
     if not largest <= largest_entry(embeddings):
         raise ValueError(
             "Input X contains a value too large for float32, or training diverged: distances "
             f"between embeddings with entries of {float(largest):g} overflow"
         )
-    trend, inputs = fitted.bank_.trend, None
+    inputs = None
     if trend is not None:
         assert isinstance(encoded, Tensor)  # of a table
         inputs = TableRows(encoded, given if trend.takes_table else None)
-    return Embedded(embeddings, fitted.network_, inputs=inputs)
+    return Embedded(embeddings, network, inputs=inputs)
+
+
+def embed_queries(fitted: Any, given: Any, encoded: Tensor | Rows) -> Embedded:
+    """Embed queries of an estimator; one with a dense head has no bank, nor a trend."""
+    trend = fitted.bank_.trend if hasattr(fitted, "bank_") else None
+    return embed_rows(fitted.network_, trend, given, encoded)

@@ -420,7 +420,7 @@ class NONARegressor(NeighborRegressor):
     feature_importances_ = FeatureImportances()
 
     def _architecture(self):
-        return NONAArchitecture(self)
+        return NONAArchitecture.from_params(self)
 
 
 @storable_estimator(upgrade=upgrade_nona)
@@ -587,4 +587,4 @@ class NONAClassifier(NeighborClassifier):
     feature_importances_ = FeatureImportances()
 
     def _architecture(self):
-        return NONAArchitecture(self)
+        return NONAArchitecture.from_params(self)

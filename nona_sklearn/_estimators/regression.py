@@ -14,12 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from .._data.names import warn_of_other_order
 from .._data.targets import RegressionTargets, bounds_of
-from .._inference.calibration import (
-    calibrate_on_bank,
-    calibrate_on_held_out,
-    calibrate_on_rows,
-)
-from .._inference.credibility import limit_by_held_out, limit_by_rows
+from .._inference.calibration import calibrate_on_bank, calibrate_on_rows
 from .._inference.distribution import Calibration, Distribution
 from .._inference.explanation import Explanation
 from .._utils.bases import RegressorMixin
@@ -505,29 +500,10 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
             raise ValueError(f"calibration_ must be a Calibration, got {calibration!r}")
         edit(self, lambda _: partial(replace, calibration=calibration))
 
-    def _fit_shrinkage(self, bank, splits=None, validation=None):
-        head, trained = self.network_.head, _judged(self.history_, bank.trend is not None)
-        columns = bank.neighbors.columns.cpu().numpy()
-        learned = torch.from_numpy(self.targets_.without_outliers(columns)).to(bank.targets)
-        if validation is not None:
-            rows = self._validation_rows(validation)
-            limit_by_rows(head, bank, trained, learned, *rows)
-        elif bank.n_units >= 2 and splits is not None and splits[0][1] is not None:
-            limit_by_held_out(head, bank, splits, trained, learned)
-
-    def _calibrate(self, bank, splits=None, validation=None):
-        """Return a bank with the calibration of its predictive distributions."""
-        head = self.network_.head
-        if validation is not None:
-            rows, optimism = self._validation_rows(validation), self.n_neighbors == "auto"
-            found = calibrate_on_rows(head, bank, *rows, optimism)
-            return replace(bank, calibration=found)
+    def _calibrate(self, bank):
         if bank.n_units < 2:  # without a known error, the distribution of the targets
             return replace(bank, calibration=Calibration())
-        if splits is None or splits[0][1] is None:
-            return replace(bank, calibration=calibrate_on_bank(head, bank))
-        calibration = calibrate_on_held_out(head, bank, splits, self.n_neighbors == "auto")
-        return replace(bank, calibration=calibration)
+        return replace(bank, calibration=calibrate_on_bank(self.network_.head, bank))
 
     def _explained(self, found: Explanation) -> dict[str, np.ndarray]:
         """Columns of a table of an explanation."""
@@ -536,16 +512,6 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
     def _distribution(self, X) -> Distribution:
         fitted, evaluation = evaluate(self, X, with_added=True)
         return Distribution(evaluation, fitted.bank_.calibration or Calibration())
-
-
-def _judged(history, has_trend):
-    """Numbers of the networks that were trained to the end, and do not predict the mean alone."""
-    last = [epoch for epoch in history if "stopped" in epoch]
-    return [
-        i
-        for i, epoch in enumerate(last)
-        if epoch["stopped"] == "no change" and (has_trend or "in_vain" not in epoch)
-    ]
 
 
 def recalibration(fitted, X, y, times, n_latest):

@@ -307,7 +307,7 @@ class SoftStepKNeighborsRegressor(NeighborRegressor):
     feature_weights_ = property(feature_weights)
 
     def _architecture(self):
-        return SoftStepArchitecture(self)
+        return SoftStepArchitecture.from_params(self)
 
 
 @storable_estimator(upgrade=upgrade_softstep)
@@ -425,4 +425,4 @@ class SoftStepKNeighborsClassifier(NeighborClassifier):
     feature_weights_ = property(feature_weights)
 
     def _architecture(self):
-        return SoftStepArchitecture(self)
+        return SoftStepArchitecture.from_params(self)

@@ -16,13 +16,12 @@ from .._inference.evaluation import Evaluation
 from .._inference.explanation import Explanation
 from .._network.network import NeighborNetwork, embed
 from .._training.progress import with_progress
-from .._trend.kernel import LeftOut
-from .._trend.kernel_trend import mean_weights_for
+from .._trend.kernel_trend import LeftOut, weigh_features
 from .._utils.frames import table
 from .._utils.validation import check_fraction, check_integer
 from ..embedding import WeightedFeatures
-from .architectures import tell_rows_apart
 from .queries import encoded_features, evaluate, explanation_of
+from .trends import tell_rows_apart
 
 
 def stability_table(
@@ -114,7 +113,8 @@ def _refits(
     left_out, X = LeftOut(bank.row_weights, groups, times), bank.inputs.numpy()
     parts = ([rows] for rows in draws)  # of one refit each
     for (rows,) in with_progress(parts, len(draws), "refits") if fitted.verbose else parts:
-        weights = mean_weights_for(X[rows], y[rows], left_out[rows])
+        weights = weigh_features(X[rows], y[rows], left_out[rows]).mean_weights
+        assert weights is not None
         if not tell_rows_apart(weights, X[rows]):
             yield rows, None
             continue

@@ -14,7 +14,7 @@ from .._data.names import names_of_new
 from .._data.row_values import normalize_mean, number_new_groups
 from .._data.sample import Embedded, TableRows
 from .._data.times import TimeKind
-from .._trend.trend import Trend, values_at
+from .._trend.trend import Trend
 from .._utils.arrays import as_tensor
 from .._utils.storable import storable
 from .._utils.validation import check_all_known
@@ -194,7 +194,7 @@ class NeighborBank:
         exclusion, offset = replace(found.exclusion, limits=before), found.offset
         if self.trend is not None and offset is not None:
             ids, inputs = self.ids[rows].cpu().numpy(), self.inputs
-            own = None if inputs is None else inputs[torch.from_numpy(rows)]
+            own = None if inputs is None else TableRows(inputs[torch.from_numpy(rows)])
             offset = torch.from_numpy(self.trend.of_rows(ids, own, before)).to(offset)
         return replace(found, exclusion=exclusion, offset=offset)
 
@@ -203,20 +203,23 @@ class NeighborBank:
 
         None: at its own rows.
         """
-        if self.trend is None or self.neighbors.offset is None or not self.trend.has_shifts:
+        if self.trend is None or self.neighbors.offset is None or not self.trend.is_solved:
+            return None
+        if self.neighbors.times is not None:
             return None
         assert self.inputs is not None
+        rows = TableRows(self.inputs)
         if queries is None:
-            return TrendShifts(self.trend, self.ids, self.inputs, self.inputs, self.ids)
-        inputs = self.trend.inputs_of(queries.inputs)
-        return TrendShifts(self.trend, self.ids, self.inputs, inputs)
+            return TrendShifts(self.trend, self.ids, rows, rows, self.ids)
+        assert queries.inputs is not None
+        return TrendShifts(self.trend, self.ids, rows, queries.inputs)
 
     def trend_at(self, rows: np.ndarray, inputs: TableRows | None) -> Tensor | None:
         """The trend at some rows if they had other features, (len(rows), n_outputs)."""
         if self.trend is None or self.neighbors.offset is None:
             return None
         assert inputs is not None
-        moved = self.trend.moved(self.ids[rows].cpu().numpy(), self.trend.inputs_of(inputs))
+        moved = self.trend.moved(self.ids[rows].cpu().numpy(), inputs)
         return moved.to(self.neighbors.offset.values)
 
     def trend_of(self, queries: Embedded) -> Tensor | None:
@@ -224,7 +227,10 @@ class NeighborBank:
         if self.trend is None or self.neighbors.offset is None:
             return None
         assert queries.inputs is not None
-        found = values_at(self.trend, self.trend.inputs_of(queries.inputs), queries.times)
+        if queries.times is None:
+            found = self.trend(queries.inputs)
+        else:
+            found = self.trend.from_earlier(queries.inputs, queries.times)
         return found.to(self.neighbors.offset.values)
 
     # -- editing -------------------------------------------------------------------------
@@ -278,9 +284,8 @@ class NeighborBank:
         trend, offset, kept = self.trend, self.neighbors.offset, self.inputs
         if trend is not None and offset is not None:
             assert inputs is not None
-            own = trend.inputs_of(inputs)
-            trend = trend.with_rows(new.numpy(), own, neighbors, groups)
-            values = torch.from_numpy(trend.of_rows(new.numpy(), own)).to(offset.values)
+            trend = trend.with_rows(new.numpy(), inputs, neighbors, groups)
+            values = torch.from_numpy(trend.of_rows(new.numpy(), inputs)).to(offset.values)
             neighbors = replace(neighbors, offset=replace(offset, values=values))
             kept = None if kept is None else torch.cat([kept, inputs.encoded.to(kept)])
         return replace(
@@ -311,7 +316,8 @@ class NeighborBank:
         """Return a bank with another trend of the same rows, or of some of them."""
         offset = self.neighbors.offset
         assert offset is not None
-        values = torch.from_numpy(trend.of_rows(self.ids.cpu().numpy(), self.inputs))
+        rows = None if self.inputs is None else TableRows(self.inputs)
+        values = torch.from_numpy(trend.of_rows(self.ids.cpu().numpy(), rows))
         neighbors = self.neighbors.with_offset(replace(offset, values=values.to(offset.values)))
         return replace(self, neighbors=neighbors, trend=trend)
 

@@ -36,18 +36,18 @@ class TrendShifts:
         The trend, which is fitted to rows of the bank.
     ids : int Tensor of shape (n,)
         Ids of the bank's rows.
-    inputs : Tensor of shape (n, n_features)
+    inputs : TableRows
         Their features.
-    of_queries : Tensor of shape (q, n_features) or TableRows
-        Inputs of the trend at the queries.
+    of_queries : TableRows
+        Features of the queries.
     queries : int Tensor of shape (q,), optional
         Their ids, if they are rows of the bank as well.
     """
 
     trend: Trend
     ids: Tensor
-    inputs: Tensor
-    of_queries: Tensor | TableRows
+    inputs: TableRows
+    of_queries: TableRows
     queries: Tensor | None = None
 
     def __getitem__(self, rows: Tensor | slice) -> TrendShifts:

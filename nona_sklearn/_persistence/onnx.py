@@ -28,7 +28,6 @@ from .._inference.distribution import (
     output_noises,
     weighted_mean,
 )
-from .._inference.network_trend import NetworkTrend
 from .._network.network import NeighborNetwork
 from .._utils.extras import import_extra
 from .._utils.files import as_path, destination, put_in_place
@@ -294,8 +293,8 @@ class Networks(nn.Module):
         values = None if self.offset is None else self.offset.values.cpu()
         self.register_buffer("offsets", values)
         trend: Any = bank.trend
-        if isinstance(trend, NetworkTrend):
-            self.trend: nn.Module | None = NetworkTrendGraph(Networks(trend.network, trend.bank))
+        if trend is not None and trend.networks is not None:
+            self.trend: nn.Module | None = NetworkTrendGraph(Networks(*trend.networks))
         else:
             self.trend = None if trend is None else copy.deepcopy(trend.function).cpu()
 
@@ -314,7 +313,7 @@ def heads_of(network: NeighborNetwork) -> list[NONAHead]:
 
 
 class NetworkTrendGraph(nn.Module):
-    """A :class:`NetworkTrend` as a module."""
+    """The predictions of networks, which are a trend, as a module."""
 
     def __init__(self, networks: Networks):
         super().__init__()

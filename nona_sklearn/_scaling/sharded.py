@@ -84,7 +84,7 @@ def save_shards(estimator: Any, folder: Any, n_shards: int) -> None:
         raise ValueError(
             f"n_shards must be an integer from 1 to the bank's {len(bank)} rows, got {n_shards!r}"
         )
-    if bank.trend is not None and not bank.trend.is_data:
+    if bank.trend is not None and bank.trend.takes_table:
         raise ValueError(
             f"save_shards needs a trend that a file can contain, {called(estimator.trend)}"
         )

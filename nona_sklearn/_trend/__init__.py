@@ -1,1 +1,1 @@
-"""Trends: functions of the features whose values at a training row are of other rows."""
+"""Trends: functions of the features that predict a training row from the remaining rows."""

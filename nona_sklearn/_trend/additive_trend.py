@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import torch
@@ -15,13 +15,16 @@ from .._utils.arrays import as_tensor
 from .._utils.real_valued import MAX_WIDENED, real_valued
 from .._utils.storable import storable
 from .._utils.threads import one_blas_thread
-from .cross_fitted import CrossFittedTrend, Part, parts_of
-from .kernel import LeftOut
+from .kernel_trend import LeftOut
+from .trend import CrossFittedTrend, Part, parts_of
 
-MAX_BINS = 8  # of a feature, each with as many of the rows; 16 follow noise
-MAX_ROWS = 2**13  # to which it is fitted
-MAX_CODES = 2**10  # more would take longer than training
-PENALTIES = np.logspace(-5, 2, 15)  # of each row
+if TYPE_CHECKING:
+    from .._data.sample import TableRows
+
+MAX_BINS = 8  # of a feature, with as many rows in each bin; 16 bins follow noise
+MAX_FITTED_ROWS = 2**13  # more rows take longer, and hardly change a sum of functions
+MAX_CODES = 2**10  # columns of the regression; more would take longer than training
+PENALTIES = np.logspace(-5, 2, 15)  # per row
 LEAST_SCALE = 1e-30  # of a feature: float32 has no slope of less
 
 
@@ -32,30 +35,18 @@ class AdditiveFunction(nn.Module):
     feature, how far it is through each of its bins, are the piecewise-linear encoding of
     Gorishniy et al., "On Embeddings for Numerical Features in Tabular Deep Learning" (2022),
     section 3.2.
-
-    Parameters
-    ----------
-    columns : int Tensor of shape (c,)
-        Positions of the features with bins.
-    starts, widths : Tensor of shape (c, n_bins)
-        Where their bins start, and how wide they are; infinite where there is no further bin.
-    slopes : Tensor of shape (n_features, n_outputs)
-        Slopes of the features without bins, 0 of the others.
-    rises : Tensor of shape (c * n_bins, n_outputs)
-        By how much the functions rise in each bin.
-    constant : Tensor of shape (n_outputs,)
-        What is added to the sum.
     """
 
-    columns: Tensor
-    starts: Tensor
-    widths: Tensor
-    slopes: Tensor
-    rises: Tensor
-    constant: Tensor
+    columns: Tensor  # (c,), positions of the features with bins
+    starts: Tensor  # (c, n_bins), of the bins
+    widths: Tensor  # (c, n_bins), infinite where there is no further bin
+    slopes: Tensor  # (n_features, n_outputs), of the features without bins; 0 elsewhere
+    rises: Tensor  # (c * n_bins, n_outputs), of the functions in the bins
+    constant: Tensor  # (n_outputs,)
 
     def __init__(
         self,
+        *,
         columns: Tensor,
         starts: Tensor,
         widths: Tensor,
@@ -101,9 +92,6 @@ class AdditiveTrend(CrossFittedTrend):
     bins between their quantiles, unless there are more than 64.
     """
 
-    takes_table: ClassVar[bool] = False
-    is_data: ClassVar[bool] = True
-
     @classmethod
     def fit(
         cls,
@@ -114,68 +102,59 @@ class AdditiveTrend(CrossFittedTrend):
         center: np.ndarray,
         unit: np.ndarray,
     ) -> Self | None:
-        """Fit the function to as many rows as MAX_ROWS; None where that is not possible.
+        """Fit the function to as many rows as MAX_FITTED_ROWS; None where that is not possible.
 
-        `y`, (n, n_outputs), are encoded targets: of `center` and `unit` is what 0 and 1 of them
-        are. Rows have parts to be fitted to as :func:`parts_of` has them.
+        `y`, (n, n_outputs), are encoded targets, which are 0 at `center`, in this `unit`.
         """
         # Encoded targets of a row without weight may be infinite.
         some = np.flatnonzero(rows.weights > 0)
-        if len(some) > MAX_ROWS:
-            some = np.sort(np.random.RandomState(0).choice(some, MAX_ROWS, replace=False))
-        chosen, all_rows = rows[some], torch.from_numpy(X)
-        parts = list(parts_of(len(some), chosen.groups, chosen.times))
-        design = _Design.of(all_rows[some])
+        if len(some) > MAX_FITTED_ROWS:
+            some = np.sort(np.random.RandomState(0).choice(some, MAX_FITTED_ROWS, replace=False))
+        some_rows, features = rows[some], torch.from_numpy(X)
+        parts = list(parts_of(len(some), some_rows.groups, some_rows.times))
+        design = _Design.from_features(features[some])
         if not 0 < design.n_columns <= MAX_CODES or not any(len(fitted) for fitted, _ in parts):
             return None
         with one_blas_thread():
-            fits = _cross_fit(design(all_rows[some]), y[some], chosen, parts)
-        numbered = [(some[fitted], some[predicted]) for fitted, predicted in parts]
-        numbered.append((some, np.arange(len(X))))
-        found = []
-        for (coefficients, constant), (_, predicted) in zip(fits, numbered, strict=True):
+            solutions = _cross_fit(design(features[some]), y[some], some_rows, parts)
+        parts = [(some[fitted], some[predicted]) for fitted, predicted in parts]
+        parts.append((some, np.arange(len(X))))
+        fits = []
+        for (coefficients, constant), (_, predicted) in zip(solutions, parts, strict=True):
             function = design.function(coefficients * unit, center + constant * unit)
-            found.append((function, function(all_rows[predicted]).numpy()))
-        return cls.joined(ids, numbered, found, rows.times)
+            fits.append((function, function(features[predicted]).numpy()))
+        return cls.from_parts(ids, parts, fits, rows.times)
 
     @property
     def function(self) -> AdditiveFunction:
         """The function that is fitted to all rows."""
         return self.functions[-1]
 
-    def inputs_of(self, rows: Any) -> Tensor:
-        """The encoded features."""
-        return rows.encoded
-
-    def evaluate(self, function: AdditiveFunction, inputs: Tensor) -> Tensor:
-        return function(inputs.cpu()).to(inputs.device)
+    def evaluate(self, function: AdditiveFunction, rows: TableRows) -> Tensor:
+        return function(rows.encoded.cpu()).to(rows.encoded.device)
 
     def __getstate__(self) -> dict[str, Any]:
         """Store tensors as arrays."""
-        arrays = [{k: v.numpy() for k, v in each.named_buffers()} for each in self.functions]
+        arrays = [{k: v.numpy() for k, v in f.named_buffers()} for f in self.functions]
         return vars(self) | {"functions": arrays}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        each = ({k: as_tensor(v) for k, v in arrays.items()} for arrays in state["functions"])
-        functions = tuple(AdditiveFunction(**tensors) for tensors in each)
+        functions = tuple(
+            AdditiveFunction(**{k: as_tensor(v) for k, v in arrays.items()})
+            for arrays in state["functions"]
+        )
         vars(self).update(state | {"functions": functions})
 
 
 def additive_part(X: Tensor, values: np.ndarray, weights: np.ndarray) -> AdditiveFunction:
-    """The sum of functions of one feature each that is nearest to another function of them.
+    """The sum of functions of one feature each that is nearest to `values`, (n, n_outputs).
 
-    Parameters
-    ----------
-    X : Tensor of shape (n, n_features)
-        Features of some rows.
-    values : ndarray of shape (n, n_outputs)
-        The values of the function there.
-    weights : ndarray of shape (n,)
-        How much the rows count, with a mean of 1.
+    These are values of another function at features `X`, (n, n_features), with `weights`, (n,),
+    whose mean is 1.
     """
-    some = np.random.RandomState(0).permutation(len(X))[:MAX_ROWS]
+    some = np.random.RandomState(0).permutation(len(X))[:MAX_FITTED_ROWS]
     X, values, rows = X[torch.from_numpy(some)].cpu(), values[some], LeftOut(weights[some])
-    design = _Design.of(X)
+    design = _Design.from_features(X)
     if not design.n_columns:
         nothing = np.zeros((0, values.shape[1]))
         return design.function(nothing, np.average(values, axis=0, weights=rows.weights))
@@ -186,7 +165,7 @@ def additive_part(X: Tensor, values: np.ndarray, weights: np.ndarray) -> Additiv
 
 @dataclass(frozen=True)
 class _Design:
-    """What is made of features for the regression: numbers of a deviation of 1, and codes."""
+    """Columns of the regression: features without bins, of deviation 1, and codes of the bins."""
 
     is_linear: Tensor  # features without bins that differ
     scales: Tensor
@@ -195,8 +174,8 @@ class _Design:
     widths: Tensor
 
     @classmethod
-    def of(cls, X: Tensor) -> _Design:
-        """Of features (n, n_features)."""
+    def from_features(cls, X: Tensor) -> _Design:
+        """The columns that suit features (n, n_features)."""
         columns, starts, widths = _bins(X)
         scales = X.double().std(dim=0, correction=0)
         is_linear = (scales > LEAST_SCALE).index_fill(0, columns, False)
@@ -217,8 +196,14 @@ class _Design:
         of_numbers, rises = torch.from_numpy(coefficients).tensor_split([len(self.scales)])
         slopes = of_numbers.new_zeros(len(self.is_linear), of_numbers.shape[1])
         slopes[self.is_linear] = of_numbers / self.scales
-        bins = self.columns, self.starts, self.widths
-        return AdditiveFunction(*bins, slopes, rises, torch.from_numpy(constant))
+        return AdditiveFunction(
+            columns=self.columns,
+            starts=self.starts,
+            widths=self.widths,
+            slopes=slopes,
+            rises=rises,
+            constant=torch.from_numpy(constant),
+        )
 
 
 def _bins(X: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -241,7 +226,7 @@ def _cross_fit(
 ) -> list[tuple[np.ndarray, np.ndarray]]:
     """Coefficients and constants of a regression on the rows of each part, at last on all rows.
 
-    Rows that are related are left out together where the penalty is chosen, others one by one,
+    Related rows are left out together where the penalty is chosen, unrelated rows one by one,
     which takes one decomposition.
     """
     options: dict = {"alpha_per_target": y.shape[1] > 1}
@@ -253,18 +238,18 @@ def _cross_fit(
     def mean(some: Any) -> np.ndarray:
         return np.average(y[some], axis=0, weights=rows.weights[some])
 
-    found = []
-    for fitted, others in parts:
+    solutions = []
+    for fitted, predicted in parts:
         if not len(fitted):
-            found.append((np.zeros((X.shape[1], y.shape[1])), mean(others)))
+            solutions.append((np.zeros((X.shape[1], y.shape[1])), mean(predicted)))
             continue
         ridge = Ridge(whole.alpha_).fit(X[fitted], y[fitted], rows.weights[fitted])
         coefficients, constant = _coefficients(ridge, y)
         if rows.times is None:
-            # The mean of the other rows is low where the targets of these are high.
+            # The mean of the fitted rows is low where the targets of the left-out rows are high.
             constant = constant + mean(slice(None)) - mean(fitted)
-        found.append((coefficients, constant))
-    return [*found, _coefficients(whole, y)]
+        solutions.append((coefficients, constant))
+    return [*solutions, _coefficients(whole, y)]
 
 
 def _coefficients(ridge: Ridge | RidgeCV, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

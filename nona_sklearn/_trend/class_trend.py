@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -18,27 +19,22 @@ from .._utils.storable import storable
 from .._utils.threads import cached_property, one_blas_thread
 from .trend import Trend
 
+if TYPE_CHECKING:
+    from .._data.sample import TableRows
+
 INVERSE_PENALTY, MAX_ITER = 10.0, 1000  # of the logistic regression
-SLOPES = 0.05, 3.0  # of the logarithms of a model's probabilities
+#: Between which one factor of the logarithms of a model's probabilities is chosen.
+MODEL_SLOPES = 0.05, 3.0
 
 
 class LogProbabilities(nn.Module):
-    """``log softmax(values slopes + intercepts)`` of each output, in float64.
+    """``log softmax(values slopes + intercepts)`` of each output in float64, (n, C) -> (n, C).
 
-    (n, C) -> (n, C), where C are the classes of all outputs side by side.
-
-    Parameters
-    ----------
-    slopes : Tensor of shape (C, C)
-        The slope of each class's logit (columns) by each value (rows).
-    intercepts : Tensor of shape (C,)
-        The logits of values of 0.
-    sizes : tuple of int
-        Number of classes of each output.
+    C are the classes of all outputs side by side.
     """
 
-    slopes: Tensor
-    intercepts: Tensor
+    slopes: Tensor  # (C, C), of logits (columns) by values (rows)
+    intercepts: Tensor  # (C,)
 
     def __init__(self, slopes: Tensor, intercepts: Tensor, sizes: tuple[int, ...]):
         super().__init__()
@@ -53,61 +49,47 @@ class LogProbabilities(nn.Module):
 
 @storable
 @dataclass(frozen=True, eq=False)
-class ClassTrend:
+class ClassTrend(Trend):
     """Logarithms of the probabilities of classes, as a function of the features.
 
     A trend of one-hot rows has a value for each class. A logistic regression on the values at the
-    training rows, each of the function that is fitted to other rows, turns them into
-    probabilities. The logarithms of a model's probabilities have one slope. The result at one of
-    its own rows is of such a value, too.
-
-    Parameters
-    ----------
-    trend : Trend
-        The function whose values are calibrated.
-    slopes : ndarray of shape (C, C)
-        Slopes of the logits by the values; 0 between different outputs.
-    intercepts : ndarray of shape (C,)
-        The logits of values of 0.
-    sizes : tuple of int
-        Number of classes of each output.
+    training rows, which come from the remaining rows, turns them into probabilities. The
+    logarithms of a model's probabilities have one slope.
     """
 
-    trend: Trend
-    slopes: np.ndarray
-    intercepts: np.ndarray
-    sizes: tuple[int, ...]
-
-    leaves_out_single_rows: ClassVar[bool] = False  # votes have no residuals
+    trend: Trend  # the function whose values are calibrated
+    slopes: np.ndarray  # (C, C), of the logits by the values; 0 between different outputs
+    intercepts: np.ndarray  # (C,)
+    sizes: tuple[int, ...]  # number of classes of each output
 
     @classmethod
     def fit(
-        cls, trend: Trend, ids: np.ndarray, X: Any, y: np.ndarray, weights: np.ndarray, sizes: Any
+        cls,
+        trend: Trend,
+        ids: np.ndarray,
+        rows: TableRows,
+        y: np.ndarray,
+        weights: np.ndarray,
+        sizes: Sequence[int],
     ) -> ClassTrend:
         """Calibrate a function's left-out values at weighted one-hot rows `y`, (n, C)."""
-        values = trend.of_rows(ids, X)
-        calibrate = _scaled if trend.takes_table else _logistic
-        each = [calibrate(values[:, own], y[:, own], weights) for own in spans_of(sizes)]
-        slopes, intercepts = zip(*each, strict=True)
+        values = trend.of_rows(ids, rows)
+        calibrate = _scale if trend.takes_table else _regress
+        slopes, intercepts = [], []
+        for output in spans_of(sizes):
+            slope, intercept = calibrate(values[:, output], y[:, output], weights)
+            slopes.append(slope)
+            intercepts.append(intercept)
         return cls(trend, block_diag(*slopes), np.concatenate(intercepts), tuple(sizes))
 
     @property
     def takes_table(self) -> bool:
-        """As the function."""
+        """Whether the function reads rows of the table as they were given."""
         return self.trend.takes_table
-
-    def inputs_of(self, rows: Any) -> Any:
-        """As the function."""
-        return self.trend.inputs_of(rows)
-
-    @property
-    def is_data(self) -> bool:
-        """As the function."""
-        return self.trend.is_data
 
     @property
     def is_solved(self) -> bool:
-        """As the function."""
+        """Whether the function is solved anew where rows are removed."""
         return self.trend.is_solved
 
     @cached_property
@@ -118,85 +100,69 @@ class ClassTrend:
 
     @cached_property
     def function(self) -> nn.Module:
-        """The function of a block of queries."""
-        trend: Any = self.trend  # one whose values are a module's
+        """The function of a block of queries, for a trend of encoded features."""
+        trend: Any = self.trend
         return nn.Sequential(trend.function, self.calibrated)
 
-    def __call__(self, inputs: Any) -> Tensor:
-        """Values at queries, (q, C) in float64, with gradients if they are encoded."""
-        return self._of(self.trend(inputs))
+    def __call__(self, rows: TableRows) -> Tensor:
+        return self._calibrate(self.trend(rows))
 
-    def from_earlier(self, inputs: Any, limits: Tensor) -> Tensor:
-        """Values at queries, each of the function fitted to rows before a limit, (q,)."""
-        return self._of(self.trend.from_earlier(inputs, limits))
+    def from_earlier(self, rows: TableRows, cutoff_times: Tensor) -> Tensor:
+        return self._calibrate(self.trend.from_earlier(rows, cutoff_times))
 
-    def of_rows(self, ids: np.ndarray, inputs: Any, limits: Tensor | None = None) -> np.ndarray:
-        """Values at rows with these inputs, (len(ids), C), each fitted to other rows.
+    def of_rows(
+        self, ids: np.ndarray, rows: TableRows | None, cutoff_times: Tensor | None = None
+    ) -> np.ndarray:
+        return self._calibrate(
+            torch.from_numpy(self.trend.of_rows(ids, rows, cutoff_times))
+        ).numpy()
 
-        With limits, (len(ids),), it is fitted to rows before the limit.
-        """
-        return self._of(torch.from_numpy(self.trend.of_rows(ids, inputs, limits))).numpy()
+    def moved(self, ids: np.ndarray, rows: TableRows) -> Tensor:
+        return self._calibrate(self.trend.moved(ids, rows))
 
-    def moved(self, ids: np.ndarray, inputs: Any) -> Tensor:
-        """Values at rows if they had these features instead of theirs, (len(ids), C)."""
-        return self._of(self.trend.moved(ids, inputs))
-
-    def _of(self, values: Tensor) -> Tensor:
+    def _calibrate(self, values: Tensor) -> Tensor:
         return self.calibrated.to(values.device)(values)
 
-    def residuals_without(
-        self, queries: np.ndarray, ids: np.ndarray, residuals: np.ndarray
-    ) -> np.ndarray:
-        """Refuse what predictions of classes do not need."""
-        raise NotImplementedError("classes have no residuals")
-
-    @property
-    def has_shifts(self) -> bool:
-        """Whether :meth:`shifts` are known."""
-        return self.trend.has_shifts
-
-    def shifts(self, removed: np.ndarray, X: Tensor) -> np.ndarray:
-        """By how much values at queries change without each row, (q, len(removed), C).
-
-        The calibration stays.
-        """
-        return self._calibrated_shifts(self.trend(X).cpu(), self.trend.shifts(removed, X))
+    def shifts(self, removed: np.ndarray, rows: TableRows) -> np.ndarray:
+        """Changes of the values at queries without each row; the calibration stays."""
+        return self._calibrate_shifts(self.trend(rows).cpu(), self.trend.shifts(removed, rows))
 
     def shifts_of_rows(
-        self, removed: np.ndarray, ids: np.ndarray, X: Tensor, query: int | None = None
+        self, removed: np.ndarray, ids: np.ndarray, rows: TableRows, query: int | None = None
     ) -> np.ndarray:
-        """The same of the values at rows, each fitted to other rows."""
-        shifts = self.trend.shifts_of_rows(removed, ids, X, query)
-        return self._calibrated_shifts(torch.from_numpy(self.trend.of_rows(ids, X)), shifts)
+        shifts = self.trend.shifts_of_rows(removed, ids, rows, query)
+        return self._calibrate_shifts(torch.from_numpy(self.trend.of_rows(ids, rows)), shifts)
 
-    def _calibrated_shifts(self, values: Tensor, shifts: np.ndarray) -> np.ndarray:
-        """Changes of logarithms by those of values (q, C)."""
+    def _calibrate_shifts(self, values: Tensor, shifts: np.ndarray) -> np.ndarray:
+        """Changes of the logarithms, (q, n, C), where values (q, C) change."""
         calibrated, moved = self.calibrated.cpu(), values[:, None] + torch.from_numpy(shifts)
-        found = calibrated(moved.flatten(0, 1)).reshape(moved.shape)
-        return (found - calibrated(values)[:, None]).numpy()
+        logarithms = calibrated(moved.flatten(0, 1)).reshape(moved.shape)
+        return (logarithms - calibrated(values)[:, None]).numpy()
 
     def with_rows(
-        self, ids: np.ndarray, inputs: Any, rows: Any = None, groups: np.ndarray | None = None
+        self,
+        ids: np.ndarray,
+        rows: TableRows,
+        neighbors: Any = None,
+        groups: np.ndarray | None = None,
     ) -> ClassTrend:
-        """With further rows, to which neither the function nor the calibration is fitted."""
-        return self._with(self.trend.with_rows(ids, inputs, rows, groups))
+        trend = self.trend.with_rows(ids, rows, neighbors, groups)
+        return self if trend is self.trend else replace(self, trend=trend)
 
     def without(self, ids: np.ndarray) -> ClassTrend:
-        """With fewer rows, and the same calibration.
+        """The trend without some rows, and the same calibration.
 
         So the value of a kernel at a row that is removed is what it was while it was left out.
         """
-        return self._with(self.trend.without(ids))
-
-    def _with(self, trend: Trend) -> ClassTrend:
+        trend = self.trend.without(ids)
         return self if trend is self.trend else replace(self, trend=trend)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without what is computed from it."""
+        """Leave out what is computed from the fields."""
         return {field.name: vars(self)[field.name] for field in fields(self)}
 
 
-def _scaled(
+def _scale(
     values: np.ndarray, one_hot: np.ndarray, weights: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """The same slope for all classes, (c, c), with the least log loss, and intercepts of 0."""
@@ -204,11 +170,11 @@ def _scaled(
     def loss(slope: float) -> float:
         return -float(weights @ (one_hot * log_softmax(slope * values, axis=1)).sum(axis=1))
 
-    slope = minimize_scalar(loss, bounds=SLOPES, method="bounded").x
+    slope = minimize_scalar(loss, bounds=MODEL_SLOPES, method="bounded").x
     return slope * np.eye(values.shape[1]), np.zeros(values.shape[1])
 
 
-def _logistic(
+def _regress(
     values: np.ndarray, one_hot: np.ndarray, weights: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Slopes (c, c) and intercepts (c,) of a logistic regression of an output's classes."""
@@ -220,5 +186,6 @@ def _logistic(
         regression.fit(values, one_hot.argmax(axis=1), weights)
     slopes, intercepts = regression.coef_, regression.intercept_
     if n_classes == 2:  # the logit of the second class alone
-        slopes, intercepts = (np.concatenate([0 * each, each]) for each in (slopes, intercepts))
+        slopes = np.concatenate([0 * slopes, slopes])
+        intercepts = np.concatenate([0 * intercepts, intercepts])
     return slopes.T, intercepts

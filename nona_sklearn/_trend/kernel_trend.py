@@ -1,56 +1,311 @@
-"""A trend by kernel ridge regression, with the rows that it is fitted to."""
+"""A trend by kernel ridge regression, whose predictions of left-out rows have a closed form.
+
+From top to bottom: the kernel; the inverse of its matrix; how rows are left out; the choice of a
+kernel; the function; the trend.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
-from typing import Any, ClassVar
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from scipy.linalg import solve_triangular
+from scipy.linalg import lapack, solve_triangular
+from scipy.spatial.distance import cdist
 from torch import Tensor, nn
 
 from .._utils.chunks import spans
 from .._utils.storable import storable
 from .._utils.threads import cached_property, one_blas_thread
-from .kernel import (
-    CONSTANT,
-    METRIC_ROWS,
-    PEAKS,
-    Inverse,
-    Kernel,
-    LeftOut,
-    cholesky,
-    choose_kernel,
-    weigh_features,
-    with_peak,
-)
+from .trend import Trend
 
-EXACT_ROWS = 3000  # with a coefficient each; of more rows, the landmarks alone have one
+if TYPE_CHECKING:
+    from .._data.sample import TableRows
+
+METRIC_ROWS = 1000  # by which features are weighted: more rows hardly change the weights
+CHOICE_ROWS = 600  # by which the ridge and the variances are chosen
+GRADIENT_ROWS = 300  # at which gradients are taken
+N_ROUNDS = 3  # of weights of features, computed from the gradients of the function before
+LEAST_WEIGHT = 0.01  # of the largest: features of less do not count in distances
+TOO_FAR = 1.15  # times the least error: further rounds are in vain
+LENGTH = 2.0  # of the kernel, in median distances
+RIDGES = (1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0, 3.0, 10.0)
+START_RIDGE = 1e-2
+SLOPES = (0.0, 0.1, 1.0, 10.0, 100.0)  # variance of the linear part at the mean square of rows
+SHARPNESS = 10  # of the peak: how many times shorter it is
+PEAKS = (0.0, 0.1, 0.3, 1.0, 3.0)  # variance of the peak
+CONSTANT = 10.0  # variance of the constant
+
+EXACT_ROWS = 3000  # with a coefficient for every row; of more rows, the landmarks alone have one
 N_LANDMARKS = 1000
-MAX_ROWS, MAX_TIMED_ROWS = 10_000, 6000  # to which the function is fitted: more take too long
-JITTER = 1e-6  # of the kernel at landmarks, of which two may be equal
+#: Rows to which the function is fitted: more take too long.
+MAX_KERNEL_ROWS, MAX_TIMED_KERNEL_ROWS = 10_000, 6000
+JITTER = 1e-6  # added to the kernel at landmarks, of which two may be equal
 BLOCK_PAIRS = 2**21  # distances that are held at a time
+
+
+@storable
+@dataclass(frozen=True)
+class Kernel:
+    """A Laplace kernel of weighted features, with a peak, a linear one and a constant; the ridge.
+
+    ``k(x, z) = exp(-d) + peak exp(-10 d) + slope x z + constant`` with ``d = |v (x - z)|_1``. The
+    peak is what near rows alone have in common, such as a row and its twin. All variances are in
+    units of that of the Laplace kernel.
+    """
+
+    weights: np.ndarray  # v, (n_features,), in units of one over the kernel's length
+    slope: float = 0.0  # variance of the slopes
+    peak: float = 0.0  # variance of the peak
+    ridge: float = START_RIDGE  # variance of the noise of a row of weight 1
+    #: The mean weights of all rounds in which they were sought, (n_features,). They hardly depend
+    #: on which of several rounds of about the same error is the best.
+    mean_weights: np.ndarray | None = None
+
+    @classmethod
+    def of_length(cls, X: np.ndarray, weights: np.ndarray) -> Kernel:
+        """A kernel whose length is a multiple of the median distance of rows.
+
+        Where most rows are equal, it is a multiple of the mean distance.
+        """
+        Z = X * weights
+        distances = cdist(Z[:CHOICE_ROWS], Z, "cityblock")
+        length = LENGTH * (np.median(distances) or distances.mean())
+        return cls(weights / max(length, np.finfo(float).tiny))
+
+    def __call__(self, X: np.ndarray, Z: np.ndarray) -> np.ndarray:
+        """Values for all pairs of two sets of rows, (n, m)."""
+        return self.add_parts(self.laplace(X, Z), X, Z)
+
+    def laplace(self, X: np.ndarray, Z: np.ndarray) -> np.ndarray:
+        """The Laplace kernel alone, (n, m)."""
+        some = self.weights > 0
+        weights = self.weights[some]
+        return np.exp(-cdist(X[:, some] * weights, Z[:, some] * weights, "cityblock"))
+
+    def add_parts(self, laplace: np.ndarray, X: np.ndarray, Z: np.ndarray) -> np.ndarray:
+        """The sum of the kernels, (n, m), from the Laplace kernel."""
+        return with_peak(laplace, self.peak) + self.slope * (X @ Z.T) + CONSTANT
+
+
+def with_peak(laplace: Any, peak: float) -> Any:
+    """Values of a Laplace kernel, an array or a tensor, with the peak."""
+    return laplace + peak * laplace**SHARPNESS if peak else laplace
+
+
+@dataclass(frozen=True)
+class Inverse:
+    """The inverse of ``K + D``, for a diagonal D, as ``diag(shift) + sign half' half``."""
+
+    shift: np.ndarray  # (n,)
+    sign: float  # 1 or -1
+    half: np.ndarray  # (r, n)
+
+    @classmethod
+    def from_matrix(cls, K: np.ndarray, D: np.ndarray) -> Inverse:
+        """Invert ``K + D`` of a matrix K, (n, n): ``half = L^-1`` for the Cholesky factor L."""
+        half, _ = lapack.dtrtri(cholesky(K, D), lower=True, overwrite_c=True)
+        return cls(np.zeros(len(D)), 1.0, np.tril(half))
+
+    @classmethod
+    def from_features(cls, F: np.ndarray, D: np.ndarray) -> Inverse:
+        """Invert ``F F' + D``, F (n, r): ``half = C^-1 F' D^-1`` for ``C C' = I + F' D^-1 F``."""
+        scaled = F / D[:, None]
+        factor = cholesky(F.T @ scaled, np.ones(F.shape[1]))
+        return cls(1 / D, -1.0, solve_triangular(factor, scaled.T, lower=True))
+
+    def __matmul__(self, y: np.ndarray) -> np.ndarray:
+        """Its product with vectors, (n, c)."""
+        return self.shift[:, None] * y + self.sign * (self.half.T @ (self.half @ y))
+
+    @cached_property
+    def diagonal(self) -> np.ndarray:
+        """Its diagonal, (n,)."""
+        return self.shift + self.sign * np.einsum("ij,ij->j", self.half, self.half)
+
+    def entries(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+        """Its entries in some rows and columns, (len(rows), len(columns))."""
+        same = rows[:, None] == columns
+        return same * self.shift[rows, None] + self.sign * (
+            self.half[:, rows].T @ self.half[:, columns]
+        )
+
+
+def cholesky(K: np.ndarray, D: np.ndarray) -> np.ndarray:
+    """Cholesky factor of ``K + D`` for a diagonal D, (n, n); its upper triangle is arbitrary."""
+    matrix = K.copy()
+    matrix.flat[:: len(K) + 1] += D
+    factor, failed = lapack.dpotrf(matrix, lower=True, overwrite_a=True)
+    if failed:
+        raise np.linalg.LinAlgError("the kernel is not positive definite")
+    return factor
+
+
+@storable
+@dataclass(frozen=True)
+class LeftOut:
+    """How much rows count, and from which rows they are predicted where they are left out."""
+
+    weights: np.ndarray  # (n,)
+    groups: np.ndarray | None = None  # (n,), left out together; None: every row by itself
+    times: np.ndarray | None = None  # (n,): a row is predicted from earlier ones of any group
+
+    def __getitem__(self, rows: np.ndarray | slice) -> LeftOut:
+        groups = None if self.groups is None else self.groups[rows]
+        times = None if self.times is None else self.times[rows]
+        return LeftOut(self.weights[rows], groups, times)
+
+    def solve(self, K: np.ndarray, y: np.ndarray, ridge: float) -> tuple[np.ndarray, np.ndarray]:
+        """Coefficients of ``(K + ridge / weights) a = y``, (n, c), and errors of left-out rows."""
+        if self.times is not None:
+            return self._solve_in_order(K, y, ridge)
+        inverse = Inverse.from_matrix(K, ridge / self.weights)
+        a = inverse @ y
+        return a, self.errors(inverse, a)
+
+    def errors(self, inverse: Inverse, a: np.ndarray) -> np.ndarray:
+        """Errors of rows without themselves or their group G, ``inverse_GG^-1 a_G``, (n, c)."""
+        if self.groups is None:
+            return a / inverse.diagonal[:, None]
+        errors = np.empty_like(a)
+        for group in np.unique(self.groups):
+            rows = np.flatnonzero(self.groups == group)
+            errors[rows] = np.linalg.solve(inverse.entries(rows, rows), a[rows])
+        return errors
+
+    def _solve_in_order(
+        self, K: np.ndarray, y: np.ndarray, ridge: float
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Coefficients and errors where rows are predicted from earlier ones.
+
+        For the Cholesky factor L of the matrix in the order of times, the errors of the rows G of
+        one time are ``L_GG (L^-1 y)_G``.
+        """
+        assert self.times is not None
+        order = self.times.argsort(kind="stable")
+        factor = cholesky(K[np.ix_(order, order)], ridge / self.weights[order])
+        half = solve_triangular(factor, y[order], lower=True)
+        a, errors = np.empty_like(y), np.empty_like(y)
+        a[order] = solve_triangular(factor, half, lower=True, trans="T")
+        _, starts = np.unique(self.times[order], return_index=True)
+        for rows in map(slice, starts, [*starts[1:], len(y)]):
+            errors[order[rows]] = np.tril(factor[rows, rows]) @ half[rows]
+        return a, errors
+
+    def loss(self, errors: np.ndarray) -> float:
+        """Geometric mean of the outputs' mean squared errors."""
+        losses = np.average(np.square(errors), axis=0, weights=self.weights)
+        return float(np.exp(np.log(losses.clip(np.finfo(float).tiny)).mean()))
+
+
+def choose_kernel(
+    X: np.ndarray, y: np.ndarray, rows: LeftOut, peaks: Sequence[float] = PEAKS
+) -> Kernel:
+    """Weigh features (n, n_features), then choose ridge, slope and peak, one after the other.
+
+    Errors of left-out rows make all choices, of some rows. All slopes are tried: a little of the
+    linear part may be worse than none, and much of it better. `y` are encoded targets,
+    (n, n_outputs).
+    """
+    kernel = weigh_features(X, y, rows)
+    some = _in_random_order(len(X))[:CHOICE_ROWS]
+    X, y, rows = X[some].astype(float), y[some], rows[some]
+    with one_blas_thread():
+        laplace = kernel.laplace(X, X)
+        mean_square = np.square(X).sum(axis=1).mean() or 1.0
+        candidates: dict[str, Sequence[float]] = {
+            "ridge": RIDGES,
+            "slope": [slope / mean_square for slope in SLOPES],
+            "peak": peaks,
+        }
+
+        @cache
+        def loss(slope: float, peak: float, ridge: float) -> float:
+            changed = replace(kernel, slope=slope, peak=peak, ridge=ridge)
+            return rows.loss(rows.solve(changed.add_parts(laplace, X, X), y, ridge)[1])
+
+        chosen: dict[str, Any] = {"slope": 0.0, "peak": 0.0, "ridge": kernel.ridge}
+
+        def loss_with(name: str, value: float) -> float:
+            return loss(**chosen | {name: value})
+
+        for name in ("ridge", "slope", "peak", "ridge", "slope", "peak", "ridge"):
+            if name == "slope":
+                chosen[name] = min(candidates[name], key=partial(loss_with, name))
+            else:
+                chosen[name] = _climb(candidates[name], chosen[name], partial(loss_with, name))
+    return replace(kernel, **chosen)
+
+
+def _climb(candidates: Sequence[float], start: float, loss: Callable[[float], float]) -> float:
+    """The candidate from which neither neighbour has a lower loss."""
+    i = candidates.index(start)
+    for step in (1, -1):
+        while 0 <= i + step < len(candidates) and loss(candidates[i + step]) < loss(candidates[i]):
+            i += step
+    return candidates[i]
+
+
+def weigh_features(X: np.ndarray, y: np.ndarray, rows: LeftOut) -> Kernel:
+    """A kernel with weights of the features, and with the variances from which a choice starts.
+
+    The weights are mean gradients of the function itself at some rows, in a few rounds, as in a
+    recursive feature machine [1]_. The round of the least error is taken.
+
+    References
+    ----------
+    .. [1] Radhakrishnan, Beaglehole, Pandit and Belkin, "Mechanism for Feature Learning in Neural
+       Networks and Backpropagation-Free Machine Learning Models", 2024, Science 383.
+    """
+    some = _in_random_order(len(X))[:METRIC_ROWS]
+    X, y, rows = X[some].astype(float), y[some], rows[some]
+    weights = np.ones(X.shape[1])
+    losses: list[float] = []
+    kernels: list[Kernel] = []
+    with one_blas_thread():
+        while True:
+            kernel = Kernel.of_length(X, weights)
+            laplace = kernel.laplace(X, X)
+            a, errors = rows.solve(kernel.add_parts(laplace, X, X), y, kernel.ridge)
+            losses.append(rows.loss(errors))
+            kernels.append(kernel)
+            if len(losses) > N_ROUNDS or losses[-1] > TOO_FAR * min(losses):
+                break
+            squares = _squared_gradients(kernel, laplace, X, a)
+            if not squares.any():
+                break
+            weights = np.sqrt(squares / squares.max())
+            weights[weights < LEAST_WEIGHT] = 0.0
+    mean_weights = np.mean([kernel.weights for kernel in kernels], axis=0)
+    return replace(kernels[int(np.argmin(losses))], mean_weights=mean_weights)
+
+
+def _squared_gradients(
+    kernel: Kernel, laplace: np.ndarray, X: np.ndarray, a: np.ndarray
+) -> np.ndarray:
+    """Mean squared gradients of the Laplace part with respect to each feature, (n_features,)."""
+    laplace = laplace[:GRADIENT_ROWS]
+    squares = np.zeros(X.shape[1])
+    for j in np.flatnonzero(kernel.weights):
+        signs = np.sign(X[:GRADIENT_ROWS, j, None] - X[:, j])
+        squares[j] = np.square((laplace * signs) @ a * kernel.weights[j]).sum(axis=1).mean()
+    return squares
+
+
+def _in_random_order(n_rows: int) -> np.ndarray:
+    """Positions of the rows in an order that is the same for every random_state."""
+    return np.random.RandomState(0).permutation(n_rows)
 
 
 class KernelFunction(nn.Module):
     """``constant + x slopes + sum_i a_i (exp(-d_i) + peak exp(-10 d_i))``, in float64.
 
-    The distances are ``d_i = |v (x - x_i)|_1``.
-
-    (n, n_features) -> (n, n_outputs). Features of weight 0 take part in the slopes alone.
-
-    Parameters
-    ----------
-    X : Tensor of shape (m, n_features)
-        The rows with a coefficient.
-    a : Tensor of shape (m, n_outputs)
-        Their coefficients.
-    center : Tensor of shape (n_outputs,)
-        What is added to the sum of kernels.
-    kernel : Kernel
-        The kernel.
+    (n, n_features) -> (n, n_outputs), with distances ``d_i = |v (x - x_i)|_1`` to the rows with a
+    coefficient, X (m, n_features) and a (m, n_outputs). Features of weight 0 take part in the
+    slopes alone.
     """
 
     columns: Tensor
@@ -80,53 +335,30 @@ class KernelFunction(nn.Module):
 
 @storable
 @dataclass(frozen=True, eq=False)
-class KernelTrend:
+class KernelTrend(Trend):
     """A function of the features in units of the targets, by kernel ridge regression.
 
-    ``f(x) = center + unit sum_i c_i k(x, x_i)``, where k is a
-    :class:`~nona_sklearn._trend.kernel.Kernel` and i are its landmarks: all rows that it is fitted
-    to, or some of them if these are many (Nyström's approximation [1]_). The value at one of these
-    rows is that of the function which is fitted to the others.
-
-    Parameters
-    ----------
-    ids : int ndarray of shape (n,)
-        Ids of the rows that it is fitted to, ascending.
-    X : float32 ndarray of shape (n, n_features)
-        Their encoded features.
-    y : ndarray of shape (n, n_outputs)
-        Their encoded targets.
-    rows : LeftOut
-        How much they count, and which are left out together.
-    kernel : Kernel
-        The kernel.
-    center, unit : ndarray of shape (n_outputs,)
-        What an encoded target of 0 is, and one unit of them.
-    duals, errors : ndarray of shape (n, n_outputs)
-        ``(K + D)^-1 y``, where D is the ridge over the weights, and the errors of left-out rows,
-        encoded.
-    coefficients : ndarray of shape (m, n_outputs)
-        The coefficients c of the landmarks.
+    ``f(x) = center + unit sum_i c_i k(x, x_i)``, where i are the landmarks: all rows that it is
+    fitted to, or some of them if these are many (Nyström's approximation [1]_). The value at one
+    of these rows is that of the function which is fitted to the remaining rows.
 
     References
     ----------
     .. [1] Williams and Seeger, "Using the Nyström Method to Speed Up Kernel Machines", 2000, NIPS.
     """
 
-    ids: np.ndarray
-    X: np.ndarray
-    y: np.ndarray
-    rows: LeftOut
+    ids: np.ndarray  # (n,), of the rows that it is fitted to, ascending
+    X: np.ndarray  # (n, n_features), their encoded features in float32
+    y: np.ndarray  # (n, n_outputs), their encoded targets
+    rows: LeftOut  # how much they count, and which are left out together
     kernel: Kernel
-    center: np.ndarray
-    unit: np.ndarray
-    duals: np.ndarray
-    errors: np.ndarray
-    coefficients: np.ndarray
+    center: np.ndarray  # (n_outputs,), of encoded targets
+    unit: np.ndarray  # (n_outputs,), of encoded targets
+    duals: np.ndarray  # (n, n_outputs): ``(K + D)^-1 y``, where D is the ridge over the weights
+    errors: np.ndarray  # (n, n_outputs), of left-out rows, encoded
+    coefficients: np.ndarray  # (m, n_outputs), of the landmarks
 
-    takes_table: ClassVar[bool] = False
-    is_data: ClassVar[bool] = True
-    is_solved: ClassVar[bool] = True
+    is_solved = True
 
     @classmethod
     def fit(
@@ -139,18 +371,17 @@ class KernelTrend:
         unit: np.ndarray,
         peaks: Sequence[float] = PEAKS,
     ) -> KernelTrend:
-        """Choose a kernel by some of the rows, and fit the function to as many as MAX_ROWS.
+        """Choose a kernel by some of the rows, and fit the function to at most MAX_KERNEL_ROWS.
 
-        The arrays and `rows` are of all of them.
+        The arrays and `rows` are of all rows.
         """
-        kernel = kernel_for(X, y, rows, peaks)
-        most = MAX_ROWS if rows.times is None else MAX_TIMED_ROWS
-        fitted = np.sort(_in_random_order(len(X))[:most])
-        of_rows = ids[fitted], X[fitted], y[fitted], rows[fitted]
-        return cls._solved(*of_rows, kernel, center, unit)
+        kernel = choose_kernel(X, y, rows, peaks)
+        n_fitted = MAX_KERNEL_ROWS if rows.times is None else MAX_TIMED_KERNEL_ROWS
+        some = np.sort(_in_random_order(len(X))[:n_fitted])
+        return cls.solve(ids[some], X[some], y[some], rows[some], kernel, center, unit)
 
     @classmethod
-    def _solved(
+    def solve(
         cls,
         ids: np.ndarray,
         X: np.ndarray,
@@ -160,25 +391,21 @@ class KernelTrend:
         center: np.ndarray,
         unit: np.ndarray,
     ) -> KernelTrend:
-        own = X.astype(float)
+        """Fit the function to all rows, with a kernel that is chosen."""
+        Z = X.astype(float)
         with one_blas_thread():
             if _is_exact(rows):
-                duals, errors = rows.solve(kernel(own, own), y, kernel.ridge)
+                duals, errors = rows.solve(kernel(Z, Z), y, kernel.ridge)
                 coefficients = duals
             else:
-                F, factor = _features(own, kernel)
-                inverse = Inverse.of_features(F, kernel.ridge / rows.weights)
+                F, factor = _nystrom_features(Z, kernel)
+                inverse = Inverse.from_features(F, kernel.ridge / rows.weights)
                 duals = inverse @ y
                 errors = rows.errors(inverse, duals)
                 coefficients = solve_triangular(factor, F.T @ duals, lower=True, trans="T")
-        of_rows = ids, X, y, rows
         # In the order of memory that files have, on which last digits of products depend.
         solution = map(np.ascontiguousarray, (duals, errors, coefficients))
-        return cls(*of_rows, kernel, center, unit, *solution)
-
-    def inputs_of(self, rows: Any) -> Tensor:
-        """The encoded features."""
-        return rows.encoded
+        return cls(ids, X, y, rows, kernel, center, unit, *solution)
 
     @cached_property
     def function(self) -> KernelFunction:
@@ -187,155 +414,155 @@ class KernelTrend:
         a, center = torch.from_numpy(self.coefficients * self.unit), torch.from_numpy(self.center)
         return KernelFunction(X, a, center, self.kernel)
 
-    def __call__(self, X: Tensor) -> Tensor:
-        """Values at queries (q, n_features), (q, n_outputs) in float64, with gradients."""
+    def __call__(self, rows: TableRows) -> Tensor:
+        """Values at queries, (q, n_outputs) in float64, with gradients."""
+        X = rows.encoded
         function = self.function.to(X.device)
         blocks = spans(len(X), max(1, BLOCK_PAIRS // max(1, len(function.a))))
         return torch.cat([function.a[:0], *(function(X[block]) for block in blocks)])
 
-    def from_earlier(self, X: Tensor, limits: Tensor) -> Tensor:
-        """Values at queries, each of the function fitted to rows before a limit, (q,).
+    def from_earlier(self, rows: TableRows, cutoff_times: Tensor) -> Tensor:
+        """Values at queries, each of the function fitted to rows before its cutoff time, (q,).
 
         For the Cholesky factor L of the matrix in the order of times, that of earlier rows is its
         upper left part, so that ``f(q) = sum_i (L^-1 k(q))_i (L^-1 y)_i`` over earlier rows.
         """
         times = self.rows.times
-        if times is None or bool((limits > times.max()).all()):
-            return self(X)
-        order, own = times.argsort(kind="stable"), self.X.astype(float)
-        before = times[order][:, None] < limits.cpu().numpy()
+        if times is None or bool((cutoff_times > times.max()).all()):
+            return self(rows)
+        order, X = times.argsort(kind="stable"), rows.encoded
+        Z = self.X[order].astype(float)
+        before = times[order][:, None] < cutoff_times.cpu().numpy()
         with one_blas_thread():
-            K = self.kernel(own[order], own[order])
+            K = self.kernel(Z, Z)
             factor = cholesky(K, self.kernel.ridge / self.rows.weights[order])
             half = solve_triangular(factor, self.y[order], lower=True)
-            near = self.kernel(own[order], X.double().cpu().numpy())
+            near = self.kernel(Z, X.double().cpu().numpy())
             values = (before * solve_triangular(factor, near, lower=True)).T @ half
         return torch.from_numpy(self.center + self.unit * values).to(X.device)
 
-    def of_rows(self, ids: np.ndarray, X: Tensor, limits: Tensor | None = None) -> np.ndarray:
-        """Values at rows with these features, (len(ids), n_outputs), each fitted to other rows.
-
-        With limits, (len(ids),), it is fitted to rows before the limit.
-        """
-        if limits is not None:
-            return self.from_earlier(X, limits.cpu()).numpy()
-        own, among = self._places(ids)
+    def of_rows(
+        self, ids: np.ndarray, rows: TableRows | None, cutoff_times: Tensor | None = None
+    ) -> np.ndarray:
+        assert rows is not None
+        if cutoff_times is not None:
+            return self.from_earlier(rows, cutoff_times.cpu()).numpy()
+        positions, is_fitted = self._positions(ids)
         values = np.empty((len(ids), len(self.unit)))
-        values[among] = self.center + self.unit * (self.y - self.errors)[own]
-        values[~among] = self(X[torch.from_numpy(~among)]).numpy()
+        values[is_fitted] = self.center + self.unit * (self.y - self.errors)[positions]
+        if not is_fitted.all():
+            values[~is_fitted] = self(rows[~is_fitted]).numpy()
         return values
 
-    def moved(self, ids: np.ndarray, X: Tensor) -> Tensor:
-        """Values at rows if they had these features instead of theirs, (len(ids), n_outputs).
+    def moved(self, ids: np.ndarray, rows: TableRows) -> Tensor:
+        """Values at its rows if they had these features, (len(ids), n_outputs).
 
         They change as the function that is fitted to all rows does.
         """
-        own, among = self._places(ids)
+        positions, is_fitted = self._positions(ids)
         residuals = self.kernel.ridge / self.rows.weights[:, None] * self.duals
         apart = np.zeros((len(ids), len(self.unit)))
-        apart[among] = (self.unit * (residuals - self.errors))[own]
-        return self(X) + torch.from_numpy(apart).to(X.device)
+        apart[is_fitted] = (self.unit * (residuals - self.errors))[positions]
+        values = self(rows)
+        return values + torch.from_numpy(apart).to(values.device)
 
-    def _places(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Where those of the rows are that it is fitted to, and which these are, bool."""
-        among = np.isin(ids, self.ids)
-        return np.searchsorted(self.ids, ids[among]), among
-
-    def residuals_without(
-        self, queries: np.ndarray, ids: np.ndarray, residuals: np.ndarray
-    ) -> np.ndarray:
-        """Residuals of some rows without each query, too, (q, len(ids), n_outputs).
-
-        `queries` are ids as well; `residuals`, (len(ids), n_outputs), are those of the rows
-        without themselves. For the inverse B of the matrix, the residual of row j without j
-        and i is ``(a_j - r a_i) / (B_jj - r B_ij)`` with ``r = B_ij / B_ii``. Residuals of a query
-        itself, and of rows that the function is not fitted to, stay.
-        """
-        (i, is_query), (j, is_row) = map(self._places, (queries, ids))
-        with one_blas_thread():  # other threads wait for the inverse, and find it
-            inverse = self._inverse
-            pairs, diagonal = inverse.of(i, j), inverse.diagonal[j]  # B_ij, B_jj
-            ratios = pairs / inverse.diagonal[i][:, None]  # products of both may underflow
-        differ, a = i[:, None] != j, self.unit * self.duals
-        without = a[j] - ratios[..., None] * a[i][:, None]
-        scale = np.where(differ, diagonal - ratios * pairs, 1.0)
-        found = np.repeat(residuals[None], len(queries), axis=0)
-        block = np.ix_(is_query, is_row)
-        found[block] = np.where(differ[..., None], without / scale[..., None], found[block])
-        return found
-
-    @property
-    def has_shifts(self) -> bool:
-        """Whether :meth:`shifts` are known: unless rows are predicted from earlier ones."""
-        return self.rows.times is None
-
-    def shifts(self, removed: np.ndarray, X: Tensor) -> np.ndarray:
-        """By how much values at queries change without each row, (q, len(removed), n_outputs).
-
-        `removed` are ids. For the inverse B of the matrix, the value at q changes by
-        ``-(B k(q))_j a_j / B_jj`` without row j. Landmarks are kept.
-        """
-        Z = self._rows_with_coefficients
-        with one_blas_thread():
-            weights = self.kernel(X.double().cpu().numpy(), Z) @ self._smoother
-            weights = weights / self._inverse.diagonal
-        return self._of_ids(removed, -weights[..., None] * (self.unit * self.duals))
-
-    def shifts_of_rows(
-        self, removed: np.ndarray, ids: np.ndarray, X: Tensor, query: int | None = None
-    ) -> np.ndarray:
-        """The same of the values at rows, each fitted to other rows; without a `query`, too.
-
-        Rows with these features have these `ids`; `query` is the id of another row, where rows
-        are left out by themselves.
-        """
-        own, among = self._places(ids)
-        found = np.empty((len(ids), len(removed), len(self.unit)))
-        if not among.all():
-            found[~among] = self.shifts(removed, X[torch.from_numpy(~among)])
-        entries, a, diagonal = self._entries(own), self.duals, self._inverse.diagonal
-        if query is not None and (place := self._places(np.array([query]))[0]).size:
-            of_query = self._entries(place)[0]
-            weights = of_query / of_query[place]
-            entries = entries - entries[:, place] * weights
-            a, diagonal = a - weights[:, None] * a[place], diagonal - weights * of_query
-            diagonal[place] = np.inf  # the query stays
-        if self.rows.groups is None:
-            left_out = _shifts_left_out(entries[:, None], own[:, None], a, diagonal)[:, 0]
-        else:
-            left_out, groups = np.empty((len(own), *a.shape)), self.rows.groups
-            for group in np.unique(groups[own]):
-                members, some = np.flatnonzero(groups == group), groups[own] == group
-                each = _shifts_left_out(self._entries(members)[None], members[None], a, diagonal)
-                left_out[some] = each[0, np.searchsorted(members, own[some])]
-        found[among] = self._of_ids(removed, self.unit * left_out)
-        return found
-
-    def _of_ids(self, ids: np.ndarray, of_rows: np.ndarray) -> np.ndarray:
-        """What there is of each of its rows, (..., n, n_outputs), for these ids; 0 of others."""
-        own, among = self._places(ids)
-        found = np.zeros((*of_rows.shape[:-2], len(ids), of_rows.shape[-1]))
-        found[..., among, :] = of_rows[..., own, :]
-        return found
-
-    def _entries(self, rows: np.ndarray) -> np.ndarray:
-        """Entries of the inverse, (len(rows), n)."""
-        if _is_exact(self.rows):
-            return self._smoother[rows]
-        return self._inverse.of(rows, np.arange(len(self.ids)))
+    def _positions(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Positions of the rows that it is fitted to, and which of the ids these are, bool."""
+        is_fitted = np.isin(ids, self.ids)
+        return np.searchsorted(self.ids, ids[is_fitted]), is_fitted
 
     @property
     def leaves_out_single_rows(self) -> bool:
         """Whether a row is left out by itself: not with its group, nor with later rows."""
         return self.rows.groups is None and self.rows.times is None
 
+    def residuals_without(
+        self, queries: np.ndarray, ids: np.ndarray, residuals: np.ndarray
+    ) -> np.ndarray:
+        """Residuals of some rows without each query, too, (q, len(ids), n_outputs).
+
+        `queries` are ids as well; `residuals`, (len(ids), n_outputs), are of the rows without
+        themselves. For the inverse B of the matrix, the residual of row j without j
+        and i is ``(a_j - r a_i) / (B_jj - r B_ij)`` with ``r = B_ij / B_ii``. Residuals of a query
+        itself, and of rows that the function is not fitted to, stay.
+        """
+        (i, is_query), (j, is_row) = map(self._positions, (queries, ids))
+        with one_blas_thread():
+            inverse = self._inverse  # threads wait for the first that computes it
+            pairs, diagonal = inverse.entries(i, j), inverse.diagonal[j]  # B_ij, B_jj
+            ratios = pairs / inverse.diagonal[i][:, None]  # products of both may underflow
+        differ, a = i[:, None] != j, self.unit * self.duals
+        without = a[j] - ratios[..., None] * a[i][:, None]
+        scale = np.where(differ, diagonal - ratios * pairs, 1.0)
+        result = np.repeat(residuals[None], len(queries), axis=0)
+        block = np.ix_(is_query, is_row)
+        result[block] = np.where(differ[..., None], without / scale[..., None], result[block])
+        return result
+
+    def shifts(self, removed: np.ndarray, rows: TableRows) -> np.ndarray:
+        """Changes of the values at queries without each row, (q, len(removed), n_outputs).
+
+        `removed` are ids. For the inverse B of the matrix, the value at q changes by
+        ``-(B k(q))_j a_j / B_jj`` without row j. Landmarks are kept.
+        """
+        Z = self._rows_with_coefficients
+        with one_blas_thread():
+            weights = self.kernel(rows.encoded.double().cpu().numpy(), Z) @ self._smoother
+            weights = weights / self._inverse.diagonal
+        return self._of_ids(removed, -weights[..., None] * (self.unit * self.duals))
+
+    def shifts_of_rows(
+        self, removed: np.ndarray, ids: np.ndarray, rows: TableRows, query: int | None = None
+    ) -> np.ndarray:
+        """Changes of the values at its rows, (len(ids), len(removed), n_outputs).
+
+        With a `query`, the values are those without this row as well, where rows are left out by
+        themselves.
+        """
+        positions, is_fitted = self._positions(ids)
+        changes = np.empty((len(ids), len(removed), len(self.unit)))
+        if not is_fitted.all():
+            changes[~is_fitted] = self.shifts(removed, rows[~is_fitted])
+        entries, a, diagonal = self._entries(positions), self.duals, self._inverse.diagonal
+        if query is not None and (place := self._positions(np.array([query]))[0]).size:
+            of_query = self._entries(place)[0]
+            weights = of_query / of_query[place]
+            entries = entries - entries[:, place] * weights
+            a, diagonal = a - weights[:, None] * a[place], diagonal - weights * of_query
+            diagonal[place] = np.inf  # the query stays
+        groups = self.rows.groups
+        if groups is None:
+            sets = positions[:, None]
+            left_out = _shifts_left_out(entries[:, None], sets, a, diagonal)[:, 0]
+        else:
+            left_out = np.empty((len(positions), *a.shape))
+            for group in np.unique(groups[positions]):
+                members, some = np.flatnonzero(groups == group), groups[positions] == group
+                block = _shifts_left_out(self._entries(members)[None], members[None], a, diagonal)
+                left_out[some] = block[0, np.searchsorted(members, positions[some])]
+        changes[is_fitted] = self._of_ids(removed, self.unit * left_out)
+        return changes
+
+    def _of_ids(self, ids: np.ndarray, of_rows: np.ndarray) -> np.ndarray:
+        """Numbers of its rows, (..., n, n_outputs), for these ids; 0 for ids that it lacks."""
+        positions, is_fitted = self._positions(ids)
+        numbers = np.zeros((*of_rows.shape[:-2], len(ids), of_rows.shape[-1]))
+        numbers[..., is_fitted, :] = of_rows[..., positions, :]
+        return numbers
+
+    def _entries(self, rows: np.ndarray) -> np.ndarray:
+        """Entries of the inverse, (len(rows), n)."""
+        if _is_exact(self.rows):
+            return self._smoother[rows]
+        return self._inverse.entries(rows, np.arange(len(self.ids)))
+
     @cached_property
     def _inverse(self) -> Inverse:
         X, D = self.X.astype(float), self.kernel.ridge / self.rows.weights
         with one_blas_thread():
             if _is_exact(self.rows):
-                return Inverse.of_matrix(self.kernel(X, X), D)
-            return Inverse.of_features(_features(X, self.kernel)[0], D)
+                return Inverse.from_matrix(self.kernel(X, X), D)
+            return Inverse.from_features(_nystrom_features(X, self.kernel)[0], D)
 
     @property
     def _rows_with_coefficients(self) -> np.ndarray:
@@ -344,69 +571,51 @@ class KernelTrend:
 
     @cached_property
     def _smoother(self) -> np.ndarray:
-        """What makes the coefficients of targets, (m, n): of all rows, the inverse itself."""
+        """Matrix from targets to coefficients, (m, n): the inverse, where all rows have one."""
         inverse = self._inverse
         with one_blas_thread():
             if _is_exact(self.rows):
                 every = np.arange(len(self.ids))
-                return inverse.of(every, every)
-            F, factor = _features(self.X.astype(float), self.kernel)
+                return inverse.entries(every, every)
+            F, factor = _nystrom_features(self.X.astype(float), self.kernel)
             return solve_triangular(factor, (inverse @ F).T, lower=True, trans="T")
 
     def with_rows(
-        self, ids: np.ndarray, X: Tensor, rows: Any = None, groups: np.ndarray | None = None
+        self,
+        ids: np.ndarray,
+        rows: TableRows,
+        neighbors: Any = None,
+        groups: np.ndarray | None = None,
     ) -> KernelTrend:
-        """The same: the function is not fitted to further rows."""
+        """The trend itself, since it keeps the rows alone that it is fitted to."""
         return self
 
     def without(self, ids: np.ndarray) -> KernelTrend:
-        """With the same kernel, fitted anew to the rows that are left."""
+        """The trend with the same kernel, fitted anew to the rows that are left."""
         kept = ~np.isin(self.ids, ids)
         if kept.all():
             return self
-        of_rows = self.ids[kept], self.X[kept], self.y[kept], self.rows[kept]
-        return KernelTrend._solved(*of_rows, self.kernel, self.center, self.unit)
+        rows = self.ids[kept], self.X[kept], self.y[kept], self.rows[kept]
+        return KernelTrend.solve(*rows, self.kernel, self.center, self.unit)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without what is computed from it."""
+        """Leave out what is computed from the fields."""
         return {field.name: vars(self)[field.name] for field in fields(self)}
-
-
-def kernel_for(
-    X: np.ndarray, y: np.ndarray, rows: LeftOut, peaks: Sequence[float] = PEAKS
-) -> Kernel:
-    """Choose a kernel for rows (n, n_features) and encoded targets, by some of them."""
-    some = _in_random_order(len(X))[:METRIC_ROWS]
-    with one_blas_thread():
-        return choose_kernel(X[some].astype(float), y[some], rows[some], peaks)
-
-
-def mean_weights_for(X: np.ndarray, y: np.ndarray, rows: LeftOut) -> np.ndarray:
-    """The mean weights of the features in this kernel, (n_features,): no choice of variances."""
-    some = _in_random_order(len(X))[:METRIC_ROWS]
-    with one_blas_thread():
-        weights = weigh_features(X[some].astype(float), y[some], rows[some]).mean_weights
-    assert weights is not None
-    return weights
-
-
-def _in_random_order(n_rows: int) -> np.ndarray:
-    """Row numbers, in an order that is the same for every random_state: others add chance."""
-    return np.random.RandomState(0).permutation(n_rows)
 
 
 def _shifts_left_out(
     entries: np.ndarray, left_out: np.ndarray, a: np.ndarray, diagonal: np.ndarray
 ) -> np.ndarray:
-    """By how much left-out values change without each row, too, (m, s, n, n_outputs).
+    """Changes of left-out values without each row as well, (m, s, n, n_outputs).
 
-    Each of the m sets S of rows, (m, s), is left out together; `entries`, (m, s, n), are theirs
-    of the inverse B. Without S, ``a - B_:S e`` takes the place of the dual coefficients a, with
-    the errors ``e = B_SS^-1 a_S``, and ``B - B_:S B_SS^-1 B_S:`` that of the inverse. Values
-    do not change without a row of S itself.
+    The rows of a set S are left out together; `left_out`, (m, s), are m sets, and `entries`,
+    (m, s, n), their rows of the inverse B. Without S, ``a - B_:S e`` takes the place of the dual
+    coefficients a, with the errors ``e = B_SS^-1 a_S``, and ``B - B_:S B_SS^-1 B_S:`` that of the
+    inverse. Values do not change without a row of S itself.
     """
-    own = np.take_along_axis(entries, left_out[:, None], axis=2)
-    weights, errors = np.linalg.solve(own, entries), np.linalg.solve(own, a[left_out])
+    within = np.take_along_axis(entries, left_out[:, None], axis=2)
+    weights = np.linalg.solve(within, entries)
+    errors = np.linalg.solve(within, a[left_out])
     duals = a - entries.swapaxes(1, 2) @ errors
     diagonal = diagonal - (entries * weights).sum(axis=1)
     np.put_along_axis(diagonal, left_out, np.inf, axis=1)
@@ -423,7 +632,7 @@ def _landmarks(n_rows: int) -> np.ndarray:
     return _in_random_order(n_rows)[:N_LANDMARKS]
 
 
-def _features(X: np.ndarray, kernel: Kernel) -> tuple[np.ndarray, np.ndarray]:
+def _nystrom_features(X: np.ndarray, kernel: Kernel) -> tuple[np.ndarray, np.ndarray]:
     """Features F (n, m) with ``F F'`` near the kernel, ``F = k(X, Z) L^-T``, and L (m, m).
 
     L is the Cholesky factor of the kernel at the landmarks Z.

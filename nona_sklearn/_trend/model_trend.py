@@ -6,7 +6,7 @@ import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 from inspect import Parameter, signature
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
@@ -19,32 +19,35 @@ from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import _num_samples, has_fit_parameter
 from torch import Tensor
 
-from .cross_fitted import CrossFittedTrend, parts_of
+from .trend import CrossFittedTrend, parts_of
 
-LARGEST = 1e150  # prediction, whose square float64 still holds: as of targets
+if TYPE_CHECKING:
+    from .._data.sample import TableRows
+
+LARGEST_PREDICTION = 1e150  # as of targets: float64 still holds its square
 LEAST_PROBABILITY = 1e-3  # of a class, which few rows cannot tell from 0
 
 
 @dataclass(frozen=True)
 class Numbers:
-    """What a regressor predicts, (q, n_outputs)."""
+    """The predictions of a regressor, (q, n_outputs)."""
 
     n_outputs: int
 
     wrapper: ClassVar[str] = "MultiOutputRegressor"
 
     def stand_in(self, y: np.ndarray) -> Any:
-        """What is fitted to some rows, (n, n_outputs), in place of a regressor; None: itself."""
+        """A model in place of the regressor for targets (n, n_outputs); None: the regressor."""
         return None if len(y) else DummyRegressor()
 
-    def of(self, model: Any, X: Any) -> np.ndarray:
-        """What a fitted model predicts, in float64."""
+    def predict(self, model: Any, X: Any) -> np.ndarray:
+        """The predictions of a fitted model, (q, n_outputs) in float64."""
         return _checked(_ask(model, "predict", X), (_num_samples(X), self.n_outputs), model)
 
 
 @dataclass(frozen=True)
 class Classes:
-    """Logarithms of what a classifier's probabilities are, (q, C), of outputs side by side."""
+    """Logarithms of a classifier's probabilities, (q, C), with the outputs side by side."""
 
     classes: Sequence[np.ndarray]
 
@@ -56,24 +59,25 @@ class Classes:
         return len(self.classes)
 
     def stand_in(self, y: np.ndarray) -> Any:
-        """The frequencies of classes, where one output has a single one, which many refuse."""
+        """A model of the frequencies, where an output has a single class, which many refuse."""
         several = len(y) and all(len({*column.tolist()}) > 1 for column in y.T)
         return None if several else DummyClassifier()
 
-    def of(self, model: Any, X: Any) -> np.ndarray:
-        """Logarithms of the classes of each output; those that a model does not know are rare."""
-        found, known = _ask(model, "predict_proba", X), getattr(model, "classes_", None)
-        if known is None:
+    def predict(self, model: Any, X: Any) -> np.ndarray:
+        """Logarithms of the probabilities, (q, C); classes that a model has not seen are rare."""
+        predictions = _ask(model, "predict_proba", X)
+        model_classes = getattr(model, "classes_", None)
+        if model_classes is None:
             raise ValueError(f"trend must have classes_ once it is fitted, {called(model)}")
-        if self.n_outputs == 1 and not isinstance(found, list):
-            found, known = [found], [known]
-        if not isinstance(found, list) or len(found) != self.n_outputs:
+        if self.n_outputs == 1 and not isinstance(predictions, list):
+            predictions, model_classes = [predictions], [model_classes]
+        if not isinstance(predictions, list) or len(predictions) != self.n_outputs:
             raise ValueError(
                 f"trend must predict the probabilities of {self.n_outputs} outputs as a list, "
                 f"{called(model)}: wrap it in a {self.wrapper}"
             )
         blocks = []
-        for block, labels, classes in zip(found, known, self.classes, strict=True):
+        for block, labels, classes in zip(predictions, model_classes, self.classes, strict=True):
             same = np.asarray(labels, dtype=object)[:, None] == classes.astype(object)
             if not same.any(axis=1).all():
                 raise ValueError(
@@ -92,18 +96,11 @@ class Classes:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ModelTrend(CrossFittedTrend):
-    """A function of the rows of a table, by clones of a model: see `answers`.
+    """A function of the rows of a table, by clones of a model."""
 
-    Parameters
-    ----------
-    answers : Numbers or Classes
-        What is made of the predictions of the model.
-    """
+    answers: Numbers | Classes  # how predictions of the model become values
 
-    answers: Numbers | Classes
-
-    takes_table: ClassVar[bool] = True
-    is_data: ClassVar[bool] = False
+    takes_table = True
 
     @classmethod
     def fit(
@@ -125,20 +122,23 @@ class ModelTrend(CrossFittedTrend):
         `y`, numbers or labels, are of shape (n, n_outputs). A `random_state` of the model that is
         None becomes the `seed`.
         """
-        everything = np.arange(len(y))
-        parts = [*parts_of(len(y), groups, times), (everything, everything)]
-        given = model, answers, seed, X, y, weights
-        fits = (delayed(_fit_and_predict)(*given, *part) for part in parts)
-        # From 11 on, joblib shows each of few parts; below, some versions show none.
-        found = Parallel(n_jobs=n_jobs, verbose=11 if verbose else 0)(fits)
-        return cls.joined(ids, parts, found, times, answers=answers)
+        every = np.arange(len(y))
+        parts = [*parts_of(len(y), groups, times), (every, every)]
+        tasks = (
+            delayed(_fit_and_predict)(model, answers, seed, X, y, weights, fitted, predicted)
+            for fitted, predicted in parts
+        )
+        # From 11 on, joblib shows every one of few parts; below, some versions show none.
+        fits = Parallel(n_jobs=n_jobs, verbose=11 if verbose else 0)(tasks)
+        return cls.from_parts(ids, parts, fits, times, answers=answers)
 
-    def inputs_of(self, rows: Any) -> Any:
-        """Rows of the table as they were given."""
-        return rows.given
+    def evaluate(self, function: Any, rows: TableRows) -> Tensor:
+        return self.of_table(rows.given, function)
 
-    def evaluate(self, function: Any, inputs: Any) -> Tensor:
-        return torch.from_numpy(self.answers.of(function, inputs))
+    def of_table(self, table: Any, function: Any = None) -> Tensor:
+        """Values at rows of a table, (n, n_outputs); by default of the model of all rows."""
+        function = self.functions[-1] if function is None else function
+        return torch.from_numpy(self.answers.predict(function, table))
 
 
 def check_model(model: Any, classifies: bool = False) -> None:
@@ -161,18 +161,18 @@ def check_model(model: Any, classifies: bool = False) -> None:
 
 
 def called(model: Any) -> str:
-    """What a model is, in a message, in one line."""
+    """The representation of a model in one line, for a message."""
     return f"got {' '.join(repr(model).split()):.100}"
 
 
 def parameter_of_weights(model: Any) -> str:
-    """What the weights of the rows are called in a model's fit."""
+    """The name of the weights of the rows in a model's fit."""
     name, last = "sample_weight", model
     while isinstance(last, Pipeline):
         step, last = last.steps[-1]
         name = f"{step}__{name}"
     named = signature(last.fit).parameters.values()
-    passes_on = any(each.kind is Parameter.VAR_KEYWORD for each in named)
+    passes_on = any(parameter.kind is Parameter.VAR_KEYWORD for parameter in named)
     if not (passes_on or has_fit_parameter(last, "sample_weight")):
         raise ValueError(
             "trend must accept sample_weight in its fit where rows have weights, by sample_weight "
@@ -182,7 +182,7 @@ def parameter_of_weights(model: Any) -> str:
 
 
 def with_seed(model: Any, seed: int) -> Any:
-    """A clone each of whose parameters `random_state` that is None is the seed."""
+    """A clone with the seed as every parameter `random_state` that is None."""
     try:
         seeded = clone(model)
     except RuntimeError:  # it changes its parameters, as CatBoostRegressor copies a list
@@ -205,17 +205,17 @@ def _fit_and_predict(
     fitted: np.ndarray,
     predicted: np.ndarray,
 ) -> tuple[Any, np.ndarray]:
-    """A clone fitted to some rows of a table, and its values at others, (n_predicted, c).
+    """A clone fitted to some rows of a table, and its values at the rows to predict, (n, c).
 
-    Without rows to fit, it is the mean of the others.
+    Without rows to fit, it is the mean of the rows to predict.
     """
-    own = answers.stand_in(y[fitted]) or with_seed(model, seed)
+    fitted_model = answers.stand_in(y[fitted]) or with_seed(model, seed)
     if not len(fitted):
         fitted = predicted
-    params = {} if weights is None else {parameter_of_weights(own): weights[fitted]}
+    params = {} if weights is None else {parameter_of_weights(fitted_model): weights[fitted]}
     targets = y[fitted, 0] if y.shape[1] == 1 else y[fitted]
     try:
-        own.fit(_safe_indexing(X, fitted), targets, **params)
+        fitted_model.fit(_safe_indexing(X, fitted), targets, **params)
     except Exception as error:
         remedy = ""
         if answers.n_outputs > 1:
@@ -223,30 +223,31 @@ def _fit_and_predict(
         raise ValueError(
             f"trend cannot be fitted to {len(fitted)} rows, {called(model)}: {error}{remedy}"
         ) from error
-    return own, answers.of(own, _safe_indexing(X, predicted))
+    return fitted_model, answers.predict(fitted_model, _safe_indexing(X, predicted))
 
 
 def _ask(model: Any, method: str, X: Any) -> Any:
-    """What a fitted model predicts for rows: arrays in float64, that can be written."""
+    """The predictions of a fitted model: a writable array in float64, or a list of arrays."""
     try:
-        found = getattr(model, method)(X)
-        if isinstance(found, list):
-            return [np.array(each, dtype=np.float64) for each in found]
-        return np.array(found, dtype=np.float64)
+        predictions = getattr(model, method)(X)
+        if isinstance(predictions, list):
+            return [np.array(output, dtype=np.float64) for output in predictions]
+        return np.array(predictions, dtype=np.float64)
     except Exception as error:
         raise ValueError(f"trend cannot predict these rows, {called(model)}: {error}") from error
 
 
-def _checked(found: Any, shape: tuple[int, int], model: Any) -> np.ndarray:
-    """A prediction in this shape; that of one column may have one axis."""
-    found = np.asarray(found)
-    if found.shape != shape and (shape[1] > 1 or found.shape != shape[:1]):
+def _checked(predictions: Any, shape: tuple[int, int], model: Any) -> np.ndarray:
+    """Predictions in this shape; a single column may come with one axis."""
+    predictions = np.asarray(predictions)
+    if predictions.shape != shape and (shape[1] > 1 or predictions.shape != shape[:1]):
         raise ValueError(
-            f"trend must predict an array of shape {shape}, {called(model)} with {found.shape}"
+            f"trend must predict an array of shape {shape}, {called(model)} with "
+            f"{predictions.shape}"
         )
-    if not (np.abs(found) <= LARGEST).all():
+    if not (np.abs(predictions) <= LARGEST_PREDICTION).all():
         raise ValueError(
-            f"trend must predict finite numbers of at most {LARGEST:g}, {called(model)} with NaN "
-            "or a larger number"
+            f"trend must predict finite numbers of at most {LARGEST_PREDICTION:g}, "
+            f"{called(model)} with NaN or a larger number"
         )
-    return found.reshape(shape)
+    return predictions.reshape(shape)

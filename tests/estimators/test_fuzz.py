@@ -266,7 +266,7 @@ def pickles_and_files_predict_the_same(fitted):
     if parameter is not None and not isinstance(parameter, str):  # for too few rows to be fitted
         passed["trend"] = parameter
     trend = fitted.estimator.bank_.trend
-    if trend is None or trend.is_data:
+    if trend is None or not trend.takes_table:
         nona_sklearn.save(fitted.estimator, path, overwrite=True)
         copies.append(nona_sklearn.load(path, **passed))
     for copy in copies:

@@ -10,11 +10,13 @@ import pytest
 import torch
 from sklearn.model_selection import KFold
 
-from nona_sklearn import NONAClassifier, NONARegressor
+from nona_sklearn import NONAClassifier, NONAHead, NONARegressor
 from nona_sklearn._data.columns import Column
 from nona_sklearn._data.splits import Split
-from nona_sklearn._estimators.advice import _identifiers, _is_sorted, _lag_of, _of_columns
+from nona_sklearn._estimators.fit_warnings import _identifiers, _is_sorted, _lag_of, _of_columns
 from nona_sklearn._inference import relations
+from nona_sklearn._inference.evaluation import Evaluation
+from nona_sklearn._inference.neighbors import Neighbors
 from nona_sklearn._inference.relations import WINDOW, Relation, related_factor
 
 N_PERSONS, N_VISITS = 80, 5
@@ -134,7 +136,7 @@ def test_related_rows_have_far_larger_errors_or_surely_larger_ones(
     order = np.random.RandomState(0).permutation(len(without))
     errors = iter([np.array(without)[order], np.array(others)])
     monkeypatch.setattr(relations, "_squared_errors", lambda *_: next(errors))
-    relation = Relation(places=np.arange(3))
+    relation = Relation(ranks=np.arange(3))
     found = relations.related_factor(None, None, None, relation)
     assert found == (None if expected is None else pytest.approx(expected))
 
@@ -171,15 +173,21 @@ def test_rows_without_weight_are_not_looked_at(persons):
     assert advice(X, y, sample_weight=weights) == []
 
 
+def excluded(relation, n_rows):
+    neighbors = Neighbors(torch.zeros(n_rows, 1), torch.zeros(n_rows))
+    evaluation = Evaluation(NONAHead(), neighbors, neighbors.embeddings)
+    return relation.exclude(evaluation, np.arange(n_rows)).exclusion
+
+
 def test_exclusions_are_of_related_rows_and_as_many_others():
     labels = np.repeat(np.arange(10), 3)
     for relation in (Relation(labels=labels), Relation(labels=labels).shuffled()):
         mask = np.zeros((30, 30), dtype=bool)
-        mask[tuple(relation.exclusion(np.arange(30), "cpu").of())] = True
+        mask[tuple(excluded(relation, 30).of())] = True
         assert (mask.sum(axis=1) == 3).all()
         assert mask.diagonal().all()
-    order = Relation(places=np.arange(50))
-    near = order.exclusion(np.arange(50), "cpu").of().numpy()
+    order = Relation(ranks=np.arange(50))
+    near = excluded(order, 50).of().numpy()
     distance = np.abs(np.subtract.outer(np.arange(50), np.arange(50)))
     np.testing.assert_array_equal(near, distance <= WINDOW)
 
@@ -355,7 +363,7 @@ def test_no_warning_with_a_splitter(persons):
 def test_places_of_dates():
     dates = np.array(["2024-01-03", "2024-01-01", "2024-01-04"], dtype="datetime64[us]")
     (found,) = _of_columns([Column("day", "date", dates)])
-    assert found.relation.places.tolist() == [1, 0, 2]
+    assert found.relation.ranks.tolist() == [1, 0, 2]
 
 
 def test_lags_with_gaps_and_of_short_tables():

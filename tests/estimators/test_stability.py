@@ -12,8 +12,7 @@ from sklearn.preprocessing import StandardScaler
 
 from nona_sklearn import NONAClassifier, NONARegressor, SoftStepKNeighborsRegressor, unwrap
 from nona_sklearn._estimators.stability import _refits
-from nona_sklearn._trend.kernel import LeftOut
-from nona_sklearn._trend.kernel_trend import kernel_for
+from nona_sklearn._trend.kernel_trend import LeftOut, weigh_features
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(120, 4))
@@ -56,7 +55,7 @@ def test_refits_are_those_by_hand(queries, groups):
     for drawn, _ in splitter(4, train_size=0.7, random_state=0).split(X, groups=groups):
         some = np.sort(drawn)
         own = LeftOut(np.ones(len(some)), None if groups is None else groups[some])
-        weights = kernel_for(rows[some], y[some], own).mean_weights
+        weights = weigh_features(rows[some], y[some], own).mean_weights
         searched = NearestNeighbors(n_neighbors=6, metric="manhattan").fit(rows[some] * weights)
         named = some[searched.kneighbors(query_rows * weights, return_distance=False)]
         for query, places in enumerate(named):

@@ -10,15 +10,15 @@ import torch
 from nona_sklearn import NONAHead, NONARegressor, load, save
 from nona_sklearn._data.sample import Embedded
 from nona_sklearn._data.splits import Split
-from nona_sklearn._estimators.regression import _judged
 from nona_sklearn._inference.bank import NeighborBank
-from nona_sklearn._inference.credibility import (
+from nona_sklearn._inference.held_out import (
+    ValidationRows,
+    converged_networks,
     credibility_of,
-    limit_by_held_out,
-    limit_by_rows,
+    fit_shrinkage,
     outputs_by_chance,
+    predict_held_out,
 )
-from nona_sklearn._inference.held_out import predict_held_out
 from nona_sklearn._inference.neighbors import Neighbors
 
 RNG = np.random.default_rng(0)
@@ -193,7 +193,7 @@ def test_it_is_that_of_the_validation_rows_with_their_weights(weighted):
             head.credibility = (1.0,)
         found = [predict_held_out(reg.network_.head, reg.bank_, splits)[i] for i in judged]
         learned = reg.bank_.neighbors.columns
-        limit_by_held_out(reg.network_.head, reg.bank_, splits, judged, learned)
+        fit_shrinkage(reg.network_.head, reg.bank_, splits, judged, learned)
         rows = np.concatenate([each.rows for each in found])
         expected = credibility_of(
             torch.cat([each.predictions for each in found]),
@@ -253,7 +253,8 @@ def test_of_fewer_than_50_rows_all_predictions_stay_credible(n_rows, expected):
     bank = NeighborBank(Neighbors(torch.tensor(X).float(), values))
     query = torch.tensor(QUERIES[:n_rows]).float()
     truth = -bank.evaluate(head, Embedded(query)).mean()
-    limit_by_rows(head, bank, [0], values[:, None], Embedded(query), truth)
+    rows = ValidationRows(Embedded(query), truth, None)
+    fit_shrinkage(head, bank, rows, [0], values[:, None])
     assert head.credibility == (expected,)
 
 
@@ -275,8 +276,8 @@ def test_which_networks_are_judged():
     ended = {"stopped": "no change"}
     others = [ended | {"in_vain": True}, {"stopped": "max_iter"}, {"stopped": "max_time"}]
     history = [{}, ended, *others, {}, ended]
-    assert _judged(history, has_trend=False) == [0, 4]
-    assert _judged(history, has_trend=True) == [0, 1, 4]
+    assert converged_networks(history, has_trend=False) == [0, 4]
+    assert converged_networks(history, has_trend=True) == [0, 1, 4]
 
 
 @pytest.mark.slow

@@ -44,8 +44,8 @@ from nona_sklearn._inference.distribution import (
     Widened,
 )
 from nona_sklearn._inference.evaluation import Evaluation
+from nona_sklearn._inference.held_out import with_numbers
 from nona_sklearn._inference.neighbors import Neighbors
-from nona_sklearn._inference.trend_share import with_numbers
 from nona_sklearn.attention import AverageHead
 from nona_sklearn.datasets import make_plane_regression
 
@@ -353,7 +353,7 @@ def test_calibration_changes_no_prediction(reg, joint, plane):
         for calibrate in (
             lambda each=each: each.calibrate(),
             lambda each=each, X_new=X_new, y_new=y_new: each.calibrate(X_new, y_new),
-            lambda: reg._calibrate(reg.bank_, splits),
+            lambda: calibrate_on_held_out(reg.network_.head, reg.bank_, splits),
         ):
             calibrate()
             np.testing.assert_array_equal(each.predict(X_new), before[0])

@@ -192,9 +192,9 @@ def test_networks_share_the_time(plane, clock, max_time, epochs):
 def test_preparation_takes_its_time_from_training(plane, clock, monkeypatch, owner, name):
     prepare = getattr(owner, name)
 
-    def slowly(*args):
+    def slowly(*args, **kwargs):
         clock.now += 4
-        return prepare(*args)
+        return prepare(*args, **kwargs)
 
     monkeypatch.setattr(owner, name, slowly)
     reg = fit(nona(n_estimators=1, max_iter=20, max_time=10, callbacks=[clock()]), plane)

@@ -9,17 +9,18 @@ from sklearn.linear_model import Ridge, RidgeCV
 from threadpoolctl import threadpool_limits
 
 from nona_sklearn import SoftStepKNeighborsRegressor
-from nona_sklearn._estimators.architectures import LEAST_OF_TREND
-from nona_sklearn._inference.trend_share import with_numbers
+from nona_sklearn._data.sample import TableRows
+from nona_sklearn._estimators.architectures import LEAST_TREND_ROWS
+from nona_sklearn._inference.held_out import with_numbers
 from nona_sklearn._trend.additive_trend import (
     MAX_BINS,
     MAX_CODES,
-    MAX_ROWS,
+    MAX_FITTED_ROWS,
     PENALTIES,
     AdditiveTrend,
 )
-from nona_sklearn._trend.cross_fitted import N_FOLDS
-from nona_sklearn._trend.kernel import LeftOut
+from nona_sklearn._trend.kernel_trend import LeftOut
+from nona_sklearn._trend.trend import N_FOLDS
 from nona_sklearn._utils.real_valued import MAX_WIDENED
 from nona_sklearn.attention.head import TRUST_FACTOR
 
@@ -42,7 +43,7 @@ def fitted(X, y, sample_weight=None, groups=None, times=None):
 
 
 def values(trend, X):
-    return trend(torch.tensor(X)).numpy()
+    return trend(TableRows(torch.tensor(X))).numpy()
 
 
 def knn(**params):
@@ -208,8 +209,8 @@ def test_values_of_times_are_those_of_earlier_rows():
     kept = trend.of_rows(early) - changed.of_rows(early)  # the penalty is that of all rows
     assert abs(kept).max() < 0.1
     limits = torch.tensor([60.0, 250.0, np.inf])
-    found = trend.from_earlier(torch.tensor(X[:3]).float(), limits)
-    same = changed.from_earlier(torch.tensor(X[:3]).float(), limits)
+    found = trend.from_earlier(TableRows(torch.tensor(X[:3]).float()), limits)
+    same = changed.from_earlier(TableRows(torch.tensor(X[:3]).float()), limits)
     assert abs(found - same)[0] < 0.1
     assert abs(found - same)[2] > 1
     np.testing.assert_allclose(found[2], values(trend, X[2:3].astype(np.float32))[0])
@@ -219,7 +220,7 @@ def test_rows_that_are_removed_or_added_change_no_other_value():
     trend = fitted(X, Y)
     left = trend.without(np.arange(100))
     np.testing.assert_array_equal(left.of_rows(np.arange(100, 300)), trend.values[100:])
-    rows = torch.tensor(NEW[:2]).float()
+    rows = TableRows(torch.tensor(NEW[:2]).float())
     more = left.with_rows(np.array([300, 301]), rows)
     np.testing.assert_array_equal(more.of_rows(np.array([299, 301]))[0], trend.values[299])
     np.testing.assert_array_equal(more.of_rows(np.array([300, 301])), trend(rows))
@@ -270,7 +271,7 @@ def test_one_group_has_no_trend():
 @pytest.mark.parametrize("trend", ["additive", "kernel", Ridge()])
 def test_few_rows_have_no_trend(trend):
     """Predictions are then means of targets."""
-    few = LEAST_OF_TREND - 1
+    few = LEAST_TREND_ROWS - 1
     reg = knn(trend=trend).fit(X[:few], Y[:few])
     assert reg.bank_.trend is None
     np.testing.assert_allclose(reg.predict(NEW), reg.neighbor_weights(NEW) @ Y[:few])
@@ -285,7 +286,7 @@ def test_many_columns_have_no_trend():
 
 def test_of_many_rows_some_are_drawn_with_their_weights():
     """Slopes of the whole table, of which every second row differs."""
-    n = 2 * MAX_ROWS + 2
+    n = 2 * MAX_FITTED_ROWS + 2
     odd = np.arange(n) % 2
     rows = np.c_[RNG.integers(0, 2, n), odd].astype(float)
     targets = 2.0 * rows[:, 0] + 3.0 * odd + RNG.normal(size=n)

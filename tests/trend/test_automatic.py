@@ -67,8 +67,8 @@ def test_rows_without_weight_do_not_count():
 
 @pytest.mark.parametrize(("most", "trend"), [(2, None), (3, "kernel")])
 def test_it_has_so_many_columns_at_most(most, trend, monkeypatch):
-    assert architectures.MOST_OF_TREND == 1024
-    monkeypatch.setattr(architectures, "MOST_OF_TREND", most)
+    assert architectures.MAX_TREND_COLUMNS == 1024
+    monkeypatch.setattr(architectures, "MAX_TREND_COLUMNS", most)
     assert quick().fit(X, Y).trend_ == trend
 
 

@@ -7,9 +7,9 @@ import pytest
 import torch
 from scipy.spatial.distance import cdist
 
+from nona_sklearn._data.sample import TableRows
 from nona_sklearn._trend import kernel_trend
-from nona_sklearn._trend.kernel import CONSTANT, Kernel, LeftOut, choose_kernel
-from nona_sklearn._trend.kernel_trend import KernelTrend
+from nona_sklearn._trend.kernel_trend import CONSTANT, Kernel, KernelTrend, LeftOut, choose_kernel
 
 RNG = np.random.default_rng(0)
 N = 40
@@ -112,18 +112,22 @@ CENTER, UNIT = np.array([5.0, -1.0]), np.array([2.0, 10.0])
 IDS, X32 = np.arange(N) * 3, X.astype(np.float32)
 
 
+def features(rows):
+    return TableRows(torch.tensor(np.array(rows), dtype=torch.float32))
+
+
 def trend(rows=slice(None), **parts):
     left_out = LeftOut(WEIGHTS, **parts)[np.arange(N)[rows]]
     of_rows = IDS[rows], X32[rows], Y[rows], left_out
-    return KernelTrend._solved(*of_rows, KERNEL, CENTER, UNIT)
+    return KernelTrend.solve(*of_rows, KERNEL, CENTER, UNIT)
 
 
 def at_rows(found, rows=slice(None), limits=None):
-    return found.of_rows(IDS[rows], torch.from_numpy(X32[rows]), limits)
+    return found.of_rows(IDS[rows], features(X32[rows]), limits)
 
 
 def values(found, at):
-    return found(torch.tensor(at, dtype=torch.float32)).numpy()
+    return found(features(at)).numpy()
 
 
 def test_the_trend_is_ridge_regression_in_units_of_the_targets():
@@ -150,7 +154,7 @@ def test_a_row_that_is_removed_was_never_there():
 
 
 def test_a_row_that_is_added_does_not_change_the_function():
-    new, number = torch.zeros(1, 3), np.array([1000])
+    new, number = features(np.zeros((1, 3))), np.array([1000])
     found = trend()
     assert found.with_rows(number, new) is found
     np.testing.assert_allclose(found.of_rows(number, new), found(new).numpy())
@@ -161,7 +165,7 @@ def test_a_query_has_the_trend_of_earlier_rows():
     found = trend(times=TIMES)
     limits = np.array([0.0, 4.0, 4.5, 15.0])
     at = X[:4]
-    got = found.from_earlier(torch.tensor(at, dtype=torch.float32), torch.tensor(limits)).numpy()
+    got = found.from_earlier(features(at), torch.tensor(limits)).numpy()
     rounded = X.astype(np.float32).astype(float)
     for row, limit, value in zip(rounded[:4], limits, got, strict=True):
         rows = np.flatnonzero(float(limit) > TIMES)
@@ -171,26 +175,26 @@ def test_a_query_has_the_trend_of_earlier_rows():
 
 def test_a_row_with_a_limit_has_the_trend_of_rows_before_it():
     found, limits = trend(times=TIMES), torch.tensor([2.0, 4.0, 7.0])
-    expected = found.from_earlier(torch.tensor(X[:3], dtype=torch.float32), limits).numpy()
+    expected = found.from_earlier(features(X[:3]), limits).numpy()
     np.testing.assert_allclose(at_rows(found, slice(3), limits), expected)
 
 
 def test_of_a_large_table_the_function_is_fitted_to_some_rows(monkeypatch):
     """The others have the values of the function, which does not know their targets."""
-    monkeypatch.setattr(kernel_trend, "MAX_ROWS", 25)
+    monkeypatch.setattr(kernel_trend, "MAX_KERNEL_ROWS", 25)
     found = KernelTrend.fit(IDS, X32, Y, LeftOut(np.ones(N)), CENTER, UNIT)
     other = ~np.isin(IDS, found.ids)
     assert other.sum() == N - 25
     np.testing.assert_array_equal(found.y, Y[~other])
     np.testing.assert_allclose(at_rows(found, other), values(found, X32[other]))
-    moved = found.moved(IDS[other], torch.from_numpy(X32[::-1].copy()[other])).numpy()
+    moved = found.moved(IDS[other], features(X32[::-1].copy()[other])).numpy()
     np.testing.assert_allclose(moved, values(found, X32[::-1].copy()[other]))
 
 
 def test_values_move_with_features():
     """From those of other rows, as the function does, whose values there have a closed form."""
     found, other = trend(), X[::-1].astype(np.float32)
-    moved = found.moved(IDS, torch.tensor(other.copy())).numpy() - at_rows(found)
+    moved = found.moved(IDS, features(other)).numpy() - at_rows(found)
     np.testing.assert_allclose(moved, values(found, other) - values(found, X), atol=1e-8)
 
 
@@ -241,8 +245,8 @@ def test_shifts_are_what_removing_a_row_does(parts):
     """Of queries, and of rows, each without itself or its group, in float64."""
     found, new = trend(**parts), RNG.normal(size=(10, 3)).astype(np.float32)
     removed = np.append(IDS[::-1], 1)  # in any order; the last is of no row
-    at_new = found.shifts(removed, torch.from_numpy(new))
-    at_own = found.shifts_of_rows(removed, IDS, torch.from_numpy(X32))
+    at_new = found.shifts(removed, features(new))
+    at_own = found.shifts_of_rows(removed, IDS, features(X32))
     assert at_new.shape == (10, N + 1, 2)
     assert not at_new[:, -1].any()
     assert not at_own[:, -1].any()
@@ -253,14 +257,14 @@ def test_shifts_are_what_removing_a_row_does(parts):
         change = at_rows(fewer, kept) - at_rows(found, kept)
         np.testing.assert_allclose(at_own[kept, N - 1 - j], change, rtol=1e-8, atol=1e-10)
     few = found.without(IDS[:5])  # the others have no value of their own, but that of queries
-    others = few.shifts_of_rows(removed, IDS[:5], torch.from_numpy(X32[:5]))
-    np.testing.assert_array_equal(others, few.shifts(removed, torch.from_numpy(X32[:5])))
+    others = few.shifts_of_rows(removed, IDS[:5], features(X32[:5]))
+    np.testing.assert_array_equal(others, few.shifts(removed, features(X32[:5])))
 
 
 def test_shifts_of_landmarks_are_of_the_same_landmarks(few_landmarks):
     found, new = trend(), RNG.normal(size=(10, 3)).astype(np.float32)
-    at_new = found.shifts(IDS, torch.from_numpy(new))
-    at_own = found.shifts_of_rows(IDS, IDS[:4], torch.from_numpy(X32[:4]))
+    at_new = found.shifts(IDS, features(new))
+    at_own = found.shifts_of_rows(IDS, IDS[:4], features(X32[:4]))
     rounded = X32.astype(float)
     for j in (5, 21):
         kept = np.delete(np.arange(N), j)
@@ -274,7 +278,7 @@ def test_shifts_of_landmarks_are_of_the_same_landmarks(few_landmarks):
 
 
 def test_shifts_without_a_query_are_those_of_a_function_without_it():
-    found, X_own = trend(), torch.from_numpy(X32[5:9])
+    found, X_own = trend(), features(X32[5:9])
     at_own = found.shifts_of_rows(IDS, IDS[5:9], X_own, query=IDS[20])
     fewer = found.without(IDS[[20]])
     expected = fewer.shifts_of_rows(IDS, IDS[5:9], X_own)
@@ -285,5 +289,5 @@ def test_equal_landmarks_are_no_error(few_landmarks):
     twins = np.tile(X[:3], (20, 1)).astype(np.float32)
     rows, y = LeftOut(np.ones(60)), np.tile(Y[:3], (20, 1))
     of_rows = np.arange(60), twins, y, rows
-    found = KernelTrend._solved(*of_rows, KERNEL, CENTER, UNIT)
+    found = KernelTrend.solve(*of_rows, KERNEL, CENTER, UNIT)
     np.testing.assert_allclose(values(found, X[:3]), CENTER + UNIT * Y[:3], rtol=0.02)

@@ -19,6 +19,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVR
 
+from nona_sklearn._data.sample import TableRows
 from nona_sklearn._trend.model_trend import ModelTrend, Numbers, check_model
 
 RNG = np.random.default_rng(0)
@@ -35,6 +36,10 @@ def fit(model=None, table=X, y=Y[:, :1], weights=None, groups=None, times=None, 
     return ModelTrend.fit(model, Numbers(y.shape[1]), *given, **options)
 
 
+def given(rows):
+    return TableRows(torch.zeros(len(rows), 0), rows)
+
+
 def test_values_are_those_of_other_folds():
     folds = KFold(5, shuffle=True, random_state=0)
     expected = cross_val_predict(Ridge(), X, Y[:, 0], cv=folds)
@@ -44,7 +49,7 @@ def test_values_are_those_of_other_folds():
 
 def test_the_function_is_fitted_to_all_rows():
     expected = Ridge().fit(X, Y[:, 0]).predict(X[:5])
-    np.testing.assert_allclose(fit()(X[:5]).numpy()[:, 0], expected)
+    np.testing.assert_allclose(fit()(given(X[:5])).numpy()[:, 0], expected)
 
 
 def test_values_are_those_of_other_groups():
@@ -81,14 +86,14 @@ def test_no_value_depends_on_later_targets():
 def test_a_query_has_the_model_of_rows_before_its_limit():
     trend = fit(times=TIMES)
     limits = torch.tensor([-1.0, 0.0, 12.0, 23.0, 99.0])
-    found = trend.from_earlier(X[:5], limits).numpy()[:, 0]
+    found = trend.from_earlier(given(X[:5]), limits).numpy()[:, 0]
     for i, limit in enumerate(limits.tolist()):
         (number,) = np.flatnonzero(trend.ends < limit)[-1:]
         expected = trend.functions[number].predict(X[[i]])[0]
         assert found[i] == pytest.approx(expected)
     assert (np.diff(trend.ends) > 0).all()
     assert trend.ends[-1] == TIMES.max()
-    np.testing.assert_allclose(found[-1], trend(X[[4]]).item())
+    np.testing.assert_allclose(found[-1], trend(given(X[[4]])).item())
 
 
 def test_rows_of_one_time_have_their_mean():
@@ -103,7 +108,7 @@ def test_weights_are_passed_as_they_are(nested):
     model = make_pipeline(StandardScaler(), Ridge()) if nested else Ridge()
     name = "ridge__sample_weight" if nested else "sample_weight"
     expected = clone(model).fit(X, Y[:, 0], **{name: weights}).predict(X)
-    np.testing.assert_allclose(fit(model, weights=weights)(X).numpy()[:, 0], expected)
+    np.testing.assert_allclose(fit(model, weights=weights)(given(X)).numpy()[:, 0], expected)
 
 
 def test_a_model_without_weights_is_refused_where_rows_have_some():
@@ -115,7 +120,7 @@ def test_a_model_without_weights_is_refused_where_rows_have_some():
 def test_a_model_around_another_passes_weights_on():
     weights = RNG.uniform(1, 9, size=47)
     expected = Ridge().fit(X, Y[:, 0], weights).predict(X)
-    found = fit(TransformedTargetRegressor(Ridge()), weights=weights)(X).numpy()[:, 0]
+    found = fit(TransformedTargetRegressor(Ridge()), weights=weights)(given(X)).numpy()[:, 0]
     np.testing.assert_allclose(found, expected)
     with pytest.raises(ValueError, match=r"trend cannot be fitted .*got TransformedTarget"):
         fit(TransformedTargetRegressor(KNeighborsRegressor()), weights=weights)
@@ -145,7 +150,7 @@ class CopiesAList(RegressorMixin, BaseEstimator):
 
 def test_a_constructor_may_copy_its_parameters():
     model = CopiesAList([0, 2])
-    np.testing.assert_allclose(fit(model)(X[:1]), X[:, [0, 2]].mean())
+    np.testing.assert_allclose(fit(model)(given(X[:1])), X[:, [0, 2]].mean())
     assert not hasattr(model, "mean_")
 
 
@@ -182,7 +187,7 @@ def test_it_takes_the_table_as_it_is():
     table = pd.DataFrame({"size": X[:, 0], "kind": pd.Categorical(list("ab" * 23 + "a"))})
     found = fit(NeedsNames(), table=table)
     np.testing.assert_array_equal(found.of_rows(IDS)[:, 0], X[:, 0])
-    np.testing.assert_array_equal(found(table[4:6]).numpy()[:, 0], X[4:6, 0])
+    np.testing.assert_array_equal(found(given(table[4:6])).numpy()[:, 0], X[4:6, 0])
 
 
 def test_it_takes_sparse_rows():
@@ -190,19 +195,19 @@ def test_it_takes_sparse_rows():
 
 
 def test_rows_are_added_and_removed():
-    more = fit().with_rows(np.array([1000, 1001]), X[:2])
-    np.testing.assert_array_equal(more.of_rows(np.array([1001])), fit()(X[1:2]).numpy())
+    more = fit().with_rows(np.array([1000, 1001]), given(X[:2]))
+    np.testing.assert_array_equal(more.of_rows(np.array([1001])), fit()(given(X[1:2])).numpy())
     fewer = more.without(np.array([0, 1000]))
     assert fewer.ids.tolist() == [*IDS[1:], 1001]
     np.testing.assert_array_equal(fewer.of_rows(IDS[1:]), fit().values[1:])
-    np.testing.assert_array_equal(fewer(X).numpy(), fit()(X).numpy())
+    np.testing.assert_array_equal(fewer(given(X)).numpy(), fit()(given(X)).numpy())
 
 
 def test_values_move_as_the_function_does():
     function = Ridge().fit(X, Y[:, 0])
     expected = function.predict(X[:4] + 1) - function.predict(X[:4])
     found = fit()
-    moved = found.moved(IDS[:4], X[:4] + 1).numpy() - found.of_rows(IDS[:4])
+    moved = found.moved(IDS[:4], given(X[:4] + 1)).numpy() - found.of_rows(IDS[:4])
     np.testing.assert_allclose(moved[:, 0], expected)
 
 
@@ -261,7 +266,7 @@ def test_an_error_of_fit_is_told_with_its_cause():
 
 def test_several_outputs():
     expected = LinearRegression().fit(X, Y).predict(X)
-    np.testing.assert_allclose(fit(LinearRegression(), y=Y)(X).numpy(), expected)
+    np.testing.assert_allclose(fit(LinearRegression(), y=Y)(given(X)).numpy(), expected)
     with pytest.raises(ValueError, match=r"trend cannot be fitted .*SVR.*MultiOutputRegressor"):
         fit(SVR(), y=Y)
     assert fit(MultiOutputRegressor(SVR()), y=Y).values.shape == (47, 2)

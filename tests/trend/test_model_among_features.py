@@ -26,9 +26,10 @@ from nona_sklearn import (
     save,
     save_shards,
 )
+from nona_sklearn._data.sample import TableRows
 from nona_sklearn._estimators.fitting import trained
+from nona_sklearn._inference.held_out import with_numbers
 from nona_sklearn._inference.network_trend import NetworkTrend
-from nona_sklearn._inference.trend_share import with_numbers
 
 RNG = np.random.default_rng(0)
 TABLE = pd.DataFrame(
@@ -56,6 +57,10 @@ class Fixed(RegressorMixin, BaseEstimator):
 
     def predict(self, X):
         return 2 * np.asarray(X)[:, 0].astype(float)
+
+
+def as_rows(table):
+    return TableRows(torch.zeros(len(table), 0), table)
 
 
 def classifies(kind):
@@ -98,7 +103,7 @@ def inner(model, share):
     """G with another share of the model, and without residuals of rows."""
     network, bank = trained(model)
     numbers = {"share": share, "kept": 0.0, "trust_radius": np.inf}
-    return NetworkTrend.of(network, with_numbers(bank, **numbers))
+    return NetworkTrend.from_bank(network, with_numbers(bank, **numbers))
 
 
 # -- predictions --------------------------------------------------------------------------------
@@ -125,7 +130,7 @@ def test_a_share_of_1_is_the_model(each):
     """Of classes, calibrated."""
     trend = inner(each, 1.0)
     found = trend(each.embed(QUERIES).inputs)
-    torch.testing.assert_close(found, trend.bank.trend(QUERIES), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(found, trend.bank.trend(as_rows(QUERIES)), rtol=1e-5, atol=1e-5)
 
 
 def test_another_seed_names_the_same_rows_by_the_same_weights(each):
@@ -162,7 +167,7 @@ def test_rows_are_added_with_the_values_of_the_model_and_leave_again(each):
     targets = (LABELS if classifies(type(each)) else Y)[90:]
     ids = model.add_neighbors(QUERIES, targets)
     bank = trained(model)[1]
-    expected = trained(each)[1].trend(QUERIES)
+    expected = trained(each)[1].trend(as_rows(QUERIES))
     torch.testing.assert_close(bank.neighbors.offset.values[90:], expected)
     assert len(bank.inputs) == len(model.bank_.inputs) == 120
     assert (answers(model, QUERIES) != before).any()
@@ -306,5 +311,5 @@ def test_a_warm_start_fits_it_anew():
     model = fit(model_of(warm_start=True))
     expected = fit(model_of(), y=-Y[:90])
     fit(model, y=-Y[:90])
-    ours, theirs = (trained(one)[1].trend(QUERIES) for one in (model, expected))
+    ours, theirs = (trained(one)[1].trend(as_rows(QUERIES)) for one in (model, expected))
     torch.testing.assert_close(ours, theirs)

@@ -29,8 +29,9 @@ from nona_sklearn import (
     save,
     save_shards,
 )
-from nona_sklearn._inference.trend_share import with_numbers
-from nona_sklearn._trend.class_trend import _scaled
+from nona_sklearn._data.sample import TableRows
+from nona_sklearn._inference.held_out import with_numbers
+from nona_sklearn._trend.class_trend import _scale
 from nona_sklearn._trend.model_trend import LEAST_PROBABILITY, Classes, ModelTrend
 
 RNG = np.random.default_rng(0)
@@ -46,6 +47,10 @@ Y = np.array(["low", "middle", "high"])[np.digitize(SCORE, [0, 2])]  # not in th
 X, QUERIES, NUMBERS = TABLE[:90], TABLE[90:], ["size", "age"]
 KINDS = NONAClassifier, SoftStepKNeighborsClassifier
 SMALL = {"max_iter": 6, "random_state": 0, "similarity": "l2"}
+
+
+def as_rows(table):
+    return TableRows(torch.zeros(len(table), 0), table)
 
 
 def piped():
@@ -217,10 +222,10 @@ def test_edits_keep_the_model(fitted):
     torch.testing.assert_close(model.bank_.neighbors.offset.values, before)
     assert not np.isin([3, 50], own_model(model).ids).any()
     model.add_neighbors(QUERIES, Y[90:])
-    expected = fitted.bank_.trend(QUERIES)
+    expected = fitted.bank_.trend(as_rows(QUERIES))
     torch.testing.assert_close(model.bank_.neighbors.offset.values[88:], expected)
     model.compress(20)
-    torch.testing.assert_close(model.bank_.trend(QUERIES), expected)
+    torch.testing.assert_close(model.bank_.trend(as_rows(QUERIES)), expected)
 
 
 # -- what the model is fitted to -----------------------------------------------------------
@@ -340,10 +345,10 @@ def test_a_row_of_weight_2_is_two_rows_in_the_temperature():
     one_hot[:30] = values[:30].argmax(axis=1)[:, None] == np.arange(3)
     weights = np.r_[np.full(30, 2.0), np.ones(30)]
     twice = np.r_[np.arange(30), np.arange(60)]
-    slopes, _ = _scaled(values, one_hot, weights)
-    repeated, _ = _scaled(values[twice], one_hot[twice], np.ones(90))
+    slopes, _ = _scale(values, one_hot, weights)
+    repeated, _ = _scale(values[twice], one_hot[twice], np.ones(90))
     np.testing.assert_allclose(slopes, repeated, rtol=1e-4)  # by a search
-    assert slopes[0, 0] > 1.05 * _scaled(values, one_hot, np.ones(60))[0][0, 0]
+    assert slopes[0, 0] > 1.05 * _scale(values, one_hot, np.ones(60))[0][0, 0]
 
 
 class Unnamed(ClassifierMixin, BaseEstimator):

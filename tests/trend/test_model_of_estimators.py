@@ -31,7 +31,8 @@ from nona_sklearn import (
     save,
     save_shards,
 )
-from nona_sklearn._inference.trend_share import with_numbers
+from nona_sklearn._data.sample import TableRows
+from nona_sklearn._inference.held_out import with_numbers
 
 RNG = np.random.default_rng(0)
 SIZE = 120
@@ -45,6 +46,10 @@ TABLE = pd.DataFrame(
 Y = 3 * TABLE["size"].to_numpy() - TABLE["age"].to_numpy() + TABLE["kind"].cat.codes.to_numpy()
 Y = pd.Series(Y + 0.1 * RNG.normal(size=SIZE), name="price")
 QUERIES = TABLE[90:]
+
+
+def as_rows(table):
+    return TableRows(torch.zeros(len(table), 0), table)
 
 
 def nona(trend=None, **params):
@@ -202,7 +207,7 @@ def test_what_looks_at_a_fitted_model_takes_it(fitted, tmp_path):
 def test_an_added_row_has_the_value_of_the_model(fitted):
     model = copy.deepcopy(fitted)
     model.add_neighbors(QUERIES, Y[90:])
-    expected = fitted.bank_.trend(QUERIES).numpy()
+    expected = fitted.bank_.trend(as_rows(QUERIES)).numpy()
     np.testing.assert_allclose(model.bank_.neighbors.offset.values[90:].numpy(), expected)
     model.remove_neighbors(ids=np.arange(90, 120))
     np.testing.assert_allclose(model.predict(QUERIES), fitted.predict(QUERIES), rtol=1e-9)
@@ -213,16 +218,20 @@ def test_a_removed_row_leaves_all_but_the_model(fitted):
     receipt = model.remove_neighbors(ids=[3, 50], return_receipt=True)
     assert "a model that is the trend" in receipt.stays
     assert not np.isin([3, 50], model.bank_.trend.ids).any()
-    assert len(model.bank_.trend.values) == len(model.bank_.trend.own) == 88
+    assert len(model.bank_.trend.values) == len(model.bank_.trend.fitted_values) == 88
     kept = np.setdiff1d(np.arange(90), [3, 50])
     before = fitted.bank_.neighbors.offset.values[kept]
     assert torch.equal(model.bank_.neighbors.offset.values, before)
-    np.testing.assert_array_equal(model.bank_.trend(QUERIES), fitted.bank_.trend(QUERIES))
+    np.testing.assert_array_equal(
+        model.bank_.trend(as_rows(QUERIES)), fitted.bank_.trend(as_rows(QUERIES))
+    )
 
 
 def test_a_compressed_bank_has_the_same_model(fitted):
     model = copy.deepcopy(fitted).compress(30)
-    np.testing.assert_array_equal(model.bank_.trend(QUERIES), fitted.bank_.trend(QUERIES))
+    np.testing.assert_array_equal(
+        model.bank_.trend(as_rows(QUERIES)), fitted.bank_.trend(as_rows(QUERIES))
+    )
     assert len(model.bank_.neighbors.offset.values) == 30
     assert np.isfinite(model.remove_neighbors(ids=model.bank_.ids[:3]).predict(QUERIES)).all()
 
@@ -282,7 +291,7 @@ def test_rows_without_weight_are_not_fitted():
                 sample_weight=weights)  # fmt: skip
     own = DecisionTreeRegressor(min_samples_leaf=5, random_state=0)
     own.fit(TABLE[["size", "age"]][30:90], Y[30:90])
-    found = model.bank_.trend(QUERIES[["size", "age"]]).numpy()[:, 0]
+    found = model.bank_.trend(as_rows(QUERIES[["size", "age"]])).numpy()[:, 0]
     np.testing.assert_allclose(found, own.predict(QUERIES[["size", "age"]]))
 
 
@@ -311,7 +320,7 @@ def test_the_model_of_past_queries_is_of_rows_before_them():
     changed = Y[:90].where(X["day"] < 60, 50.0)
     models = [fit(nona(), X, y, times="day").bank_ for y in (Y[:90], changed)]
     at = torch.tensor([40.0, 50.0])
-    before, after = (bank.trend.from_earlier(X[40:42], at) for bank in models)
+    before, after = (bank.trend.from_earlier(as_rows(X[40:42]), at) for bank in models)
     torch.testing.assert_close(before, after)
 
 
@@ -343,8 +352,8 @@ def test_its_parameters_are_searched():
 def test_a_warm_start_fits_it_anew():
     model = fit(nona(warm_start=True))
     fit(model, y=-Y[:90])
-    expected = fit(nona(), y=-Y[:90]).bank_.trend(QUERIES)
-    torch.testing.assert_close(model.bank_.trend(QUERIES), expected)
+    expected = fit(nona(), y=-Y[:90]).bank_.trend(as_rows(QUERIES))
+    torch.testing.assert_close(model.bank_.trend(as_rows(QUERIES)), expected)
 
 
 def test_progress_is_shown(capfd):

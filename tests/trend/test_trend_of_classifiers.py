@@ -20,9 +20,9 @@ from nona_sklearn import (
     load,
     save,
 )
-from nona_sklearn._inference import trend_share
+from nona_sklearn._data.sample import TableRows
 from nona_sklearn._inference.evaluation import Evaluation
-from nona_sklearn._inference.trend_share import SHARE, with_numbers
+from nona_sklearn._inference.held_out import SHARE, _share_by_log_loss, with_numbers
 from nona_sklearn._trend import class_trend
 
 RNG = np.random.default_rng(0)
@@ -49,7 +49,7 @@ def offset_of(model):
 
 
 def encoded(model, rows):
-    return model.embed(rows).inputs.encoded
+    return model.embed(rows).inputs
 
 
 def shared(model, share):
@@ -100,7 +100,7 @@ def test_values_are_calibrated_by_a_logistic_regression_on_left_out_ones(labels)
     regression = LogisticRegression(C=class_trend.INVERSE_PENALTY, max_iter=1000)
     regression.fit(left_out, labels, weights / weights.mean())
     order = np.argsort(model.classes_)  # sorted already
-    of_rows = np.exp(trend.of_rows(np.arange(150), model.bank_.inputs))[:, order]
+    of_rows = np.exp(trend.of_rows(np.arange(150), TableRows(model.bank_.inputs)))[:, order]
     np.testing.assert_allclose(of_rows, regression.predict_proba(left_out), atol=1e-3)
     values = trend.trend(encoded(model, NEW)).numpy()
     of_queries = trend(encoded(model, NEW)).exp().numpy()
@@ -207,7 +207,7 @@ def test_features_of_rows_move_their_values(fitted):
     own = encoded(fitted, X[ids])
     at_rows = trend.of_rows(ids, own)
     np.testing.assert_allclose(trend.moved(ids, own).numpy(), at_rows, atol=1e-6)
-    assert not np.allclose(trend.moved(ids, own + 1).numpy(), at_rows, atol=0.1)
+    assert not np.allclose(trend.moved(ids, TableRows(own.encoded + 1)).numpy(), at_rows, atol=0.1)
     assert fitted.feature_importances_[2] < fitted.feature_importances_[:2].min()
 
 
@@ -220,7 +220,8 @@ def test_a_removed_row_leaves_the_function_and_the_calibration_stays(fitted):
     assert not np.isin([3, 50], trend.trend.ids).any()
     np.testing.assert_array_equal(trend.slopes, fitted.bank_.trend.slopes)
     np.testing.assert_allclose(
-        offset_of(model).values.numpy(), trend.of_rows(model.bank_.ids.numpy(), model.bank_.inputs)
+        offset_of(model).values.numpy(),
+        trend.of_rows(model.bank_.ids.numpy(), TableRows(model.bank_.inputs)),
     )
     assert not np.array_equal(model.predict_proba(NEW), fitted.predict_proba(NEW))
 
@@ -300,10 +301,11 @@ def test_of_many_rows_the_share_is_that_of_the_least_log_loss(wrong):
     right = torch.eye(2, dtype=torch.float64)[torch.arange(400) % 2] * 0.8 + 0.1
     pair = [right, 1 - right] if wrong == "the trend" else [1 - right, right]
     truth = (right > 0.5).double()
-    given = SHARE, model.network_.head, model.bank_
-    found = trend_share._with_best(*given, *pair, truth, None)
+    networks, log_of_trend = pair[0], pair[1].log()
+    counts, head = torch.ones(400, dtype=torch.float64), model.network_.head
+    found = _share_by_log_loss(SHARE, head, model.bank_, networks, log_of_trend, truth, counts)
     best = 0.0 if wrong == "the trend" else 1.0
-    assert found.neighbors.offset.share == pytest.approx(best, abs=1e-3)
+    assert found == pytest.approx(best, abs=1e-3)
 
 
 # -- where it cannot be, and few rows ------------------------------------------------------
@@ -340,7 +342,7 @@ def test_rows_without_information_have_the_frequencies_of_classes():
     random = np.random.default_rng(1)
     rows, labels = random.normal(size=(200, 4)), (random.random(200) < 0.3).astype(int)
     bank = nona(n_estimators=1).fit(rows, labels).bank_
-    probabilities = np.exp(bank.trend.of_rows(np.arange(200), bank.inputs))[:, 1]
+    probabilities = np.exp(bank.trend.of_rows(np.arange(200), TableRows(bank.inputs)))[:, 1]
     assert abs(probabilities - labels.mean()).mean() < 0.15
 
 

@@ -15,7 +15,8 @@ from sklearn.base import clone
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from nona_sklearn import NONARegressor, load, save
-from nona_sklearn._inference.trend_share import SHARE, _by_squared_error, with_numbers
+from nona_sklearn._data.sample import TableRows
+from nona_sklearn._inference.held_out import SHARE, _number_by_squared_error, with_numbers
 from nona_sklearn._utils.threads import one_blas_thread
 
 RNG = np.random.default_rng(0)
@@ -42,7 +43,7 @@ def offset_of(model):
 
 
 def encoded(model, rows):
-    return model.embed(rows).inputs.encoded
+    return model.embed(rows).inputs
 
 
 def test_a_prediction_is_the_networks_and_the_trend_with_residuals_of_neighbours(fitted):
@@ -56,7 +57,7 @@ def test_a_prediction_is_the_networks_and_the_trend_with_residuals_of_neighbours
             adjustment_scale=fitted.bank_.neighbors.adjustment_scale,
         )
     )
-    residuals = Y - trend.of_rows(np.arange(150), fitted.bank_.inputs)[:, 0]
+    residuals = Y - trend.of_rows(np.arange(150), TableRows(fitted.bank_.inputs))[:, 0]
     of_trend = trend(encoded(fitted, NEW)).numpy()[:, 0]
     of_trend = of_trend + 0.2 * fitted.neighbor_weights(NEW) @ residuals
     expected = (1 - offset.share) * alone.predict(NEW) + offset.share * of_trend
@@ -112,7 +113,8 @@ def test_a_removed_row_leaves_the_trend(fitted):
     assert not np.isin([3, 50], trend.ids).any()
     assert len(trend.y) == 148
     np.testing.assert_allclose(
-        offset_of(model).values.numpy(), trend.of_rows(model.bank_.ids.numpy(), model.bank_.inputs)
+        offset_of(model).values.numpy(),
+        trend.of_rows(model.bank_.ids.numpy(), TableRows(model.bank_.inputs)),
     )
     assert not np.array_equal(model.predict(NEW), fitted.predict(NEW))
 
@@ -192,14 +194,14 @@ def test_the_share_is_that_of_the_outputs_of_which_a_trend_says_something(seed, 
         2, 40, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)
     )
     counts = torch.ones(40, dtype=torch.float64)
-    share = _by_squared_error(SHARE, difference, lacking, counts)
+    share = _number_by_squared_error(SHARE, difference, lacking, counts)
     noise = torch.ones(40, 3, dtype=torch.float64)
     beside = torch.cat([difference, 0 * noise], 1), torch.cat([lacking, noise], 1)
-    assert _by_squared_error(SHARE, *beside, counts) == pytest.approx(share)
+    assert _number_by_squared_error(SHARE, *beside, counts) == pytest.approx(share)
     units = torch.tensor([1.0, unit])
-    assert _by_squared_error(SHARE, difference * units, lacking * units, counts) == pytest.approx(
-        share, rel=1e-6
-    )
+    assert _number_by_squared_error(
+        SHARE, difference * units, lacking * units, counts
+    ) == pytest.approx(share, rel=1e-6)
 
 
 def test_a_useless_trend_has_a_small_share(monkeypatch):
@@ -208,14 +210,14 @@ def test_a_useless_trend_has_a_small_share(monkeypatch):
 
     many = RNG.normal(size=(1200, 2))
     y = np.sin(3 * many[:, 0])
-    solved = kernel_trend.KernelTrend._solved.__func__
+    solved = kernel_trend.KernelTrend.solve.__func__
 
     def noise(cls, *args):
         found = solved(cls, *args)
         random = np.random.default_rng(1).normal(size=found.errors.shape)
         return replace(found, errors=random * 3)
 
-    monkeypatch.setattr(kernel_trend.KernelTrend, "_solved", classmethod(noise))
+    monkeypatch.setattr(kernel_trend.KernelTrend, "solve", classmethod(noise))
     model = nona(n_estimators=1, validation_fraction=0.5).fit(many, y)
     assert offset_of(model).share < 0.35
 

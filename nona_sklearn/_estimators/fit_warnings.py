@@ -1,4 +1,4 @@
-"""What fit warns of: training that has not converged, rows that predict each other too well."""
+"""Warnings of fit: training that has not converged, and rows that predict one another too well."""
 
 from __future__ import annotations
 
@@ -16,67 +16,66 @@ from .._data.columns import Column, read_columns
 from .._data.forms import read_strings
 from .._data.rows import Rows
 from .._data.sparse_encoder import is_wide
-from .._data.splits import Split
+from .._data.table_encoder import TableEncoder
 from .._data.tables import as_dense, check_table
 from .._data.training_data import TrainingData
-from .._inference.credibility import outputs_by_chance
+from .._inference.held_out import outputs_by_chance
 from .._inference.relations import Relation, related_factor
 from .._training.ensemble import most_are_in_vain
-from .fitting import embed_unknown, trained
+from .fitting import Training, embed_unknown, trained
 
-#: Identifiers, such as numbers of persons: so many values at least, of so many rows on average.
+#: Identifiers, such as numbers of persons, have so many values at least, each of so many rows.
 LEAST_VALUES, ROWS_OF_A_VALUE = 30, (2, 20)
-LEAST_TWINS = 0.01  # of the rows
-MOST_COLUMNS, MOST_ROWS = 5, 100_000  # that are looked at; of larger tables, nothing is
+LEAST_TWINS = 0.01  # share of the rows that have equal features
+MOST_COLUMNS, MOST_ROWS = 5, 100_000  # of which relations are looked for
 #: A column is a lag of the targets, if so many of some rows hold the target of a row before.
 LEAST_LAGGED, LEAST_LAG_ROWS, N_LAG_ROWS, LARGEST_LAG = 0.8, 30, 200, 1000
-LEAST_LAG_VALUES = (
-    10  # different ones of these rows: few agree by chance, such as those of classes
-)
-#: What a lag may lose by rounding, of its size and of the targets' spread.
+LEAST_LAG_VALUES = 10  # that differ among these rows: few agree by chance, as of classes
+#: A lag may lose so much by rounding, of its size and of the targets' spread.
 ROUNDED, ROUNDED_SPREAD = 1e-6, 1e-3
 CALLER_OF_FIT = 3  # the level of the stack
 
 
-def warn_unless_converged(estimator: Any, n_rows: int) -> None:
+def warn_unless_converged(training: Training) -> None:
     """Warn the caller of fit where `max_iter` has ended the training of a network."""
-    reasons = [epoch["stopped"] for epoch in estimator.history_ if "stopped" in epoch]
+    config = training.config
+    reasons = [epoch["stopped"] for epoch in training.history if "stopped" in epoch]
     if n_unfinished := reasons.count("max_iter"):
-        patience = estimator._architecture().setting("n_iter_no_change", n_rows)
         warnings.warn(
-            f"Maximum iterations (max_iter={estimator.max_iter}) reached by {n_unfinished} of "
+            f"Maximum iterations (max_iter={config.max_iter}) reached by {n_unfinished} of "
             f"{len(reasons)} networks, and the optimization hasn't converged yet: it has when "
-            f"n_iter_no_change={patience} epochs bring no gain. Try a larger max_iter.",
+            f"n_iter_no_change={config.n_iter_no_change} epochs bring no gain. Try a larger "
+            "max_iter.",
             ConvergenceWarning,
             stacklevel=CALLER_OF_FIT,
         )
 
 
-def warn_if_in_vain(estimator: Any) -> None:
+def warn_if_in_vain(estimator: Any, training: Training) -> None:
     """Warn the caller of fit where predictions are no better than the mean on validation rows."""
     mean = "frequencies of the classes" if is_classifier(estimator) else "mean of y"
     instead = " All predict it instead."
-    if most_are_in_vain(estimator.history_):
-        n_in_vain = sum("in_vain" in epoch for epoch in estimator.history_)
-        found = (
-            f"{n_in_vain} of {estimator.n_estimators_} networks predict validation rows no better "
+    network, bank = trained(estimator)
+    if most_are_in_vain(training.history):
+        n_in_vain = sum("in_vain" in epoch for epoch in training.history)
+        problem = (
+            f"{n_in_vain} of {len(training.histories)} networks predict validation rows no better "
             f"than the {mean}."
         )
-        _, bank = trained(estimator)
-        offset = bank.neighbors.offset
-        if not estimator._architecture().falls_back:
+        offset = None if bank is None else bank.neighbors.offset
+        if not training.architecture.falls_back:
             instead = ""
         elif offset is not None:
             instead += f" The share of the trend in predictions is {offset.share:.2f}."
-    elif by_chance := outputs_by_chance(trained(estimator)[0].head):
-        found = (
+    elif by_chance := outputs_by_chance(network.head):
+        problem = (
             f"The networks predict validation rows no better than the {mean}, within chance"
             f"{_of_outputs(estimator, by_chance)}."
         )
     else:
         return
     warnings.warn(
-        f"{found}{instead} X may hold little information about y: try other features, more rows "
+        f"{problem}{instead} X may hold little information about y: try other features, more rows "
         "or a lower learning_rate_init.",
         UserWarning,
         stacklevel=CALLER_OF_FIT,
@@ -84,7 +83,7 @@ def warn_if_in_vain(estimator: Any) -> None:
 
 
 def _of_outputs(estimator: Any, outputs: list[int]) -> str:
-    """Which outputs a message is about, if there are others."""
+    """The outputs that a message is about, unless it is about all."""
     n_outputs = estimator.bank_.neighbors.columns.shape[1]
     if len(outputs) == n_outputs:
         return ""
@@ -92,27 +91,24 @@ def _of_outputs(estimator: Any, outputs: list[int]) -> str:
     return f", for {', '.join(names[i] for i in outputs)}"
 
 
-def warn_of_relations(estimator: Any, X: Any, data: TrainingData, splits: list[Split]) -> None:
-    """Warn the caller of fit, once, where related rows predict each other far better than others.
+def warn_of_relations(estimator: Any, X: Any, training: Training) -> None:
+    """Warn the caller of fit, once, where related rows predict one another far better than rest.
 
     Fit has split the rows at random then, so that early stopping and calibration take new rows to
-    have such relations, too.
+    have such relations as well.
     """
+    data = training.data
     if len(data) > MOST_ROWS:
         return
     columns: list[Column] = []
     if not isinstance(data.sample.X, Rows):
-        read = (read_strings(column) for column in _columns_of(estimator, X))
-        columns = [column[data.selection.indices] for column in read]
-    found = chain(_of_lags(columns, data.values), _of_errors(columns, data, estimator, splits))
-    if (message := next(found, None)) is not None:
+        table = check_table(estimator, X, reset=False, accept_sparse=True)
+        if not is_wide(table):
+            read = map(read_strings, read_columns(as_dense(table)))
+            columns = [column[data.selection.indices] for column in read]
+    messages = chain(_of_lags(columns, data.values), _of_errors(columns, estimator, training))
+    if (message := next(messages, None)) is not None:
         warnings.warn(message, UserWarning, stacklevel=CALLER_OF_FIT)
-
-
-def _columns_of(estimator: Any, X: Any) -> Iterator[Column]:
-    """The columns of the table given to fit; none of a wide sparse matrix."""
-    table = check_table(estimator, X, reset=False, accept_sparse=True)
-    return iter(()) if is_wide(table) else read_columns(as_dense(table))
 
 
 def _of_lags(columns: list[Column], values: Tensor) -> Iterator[str]:
@@ -131,16 +127,20 @@ def _of_lags(columns: list[Column], values: Tensor) -> Iterator[str]:
                 )
 
 
-def _of_errors(
-    columns: list[Column], data: TrainingData, estimator: Any, splits: list[Split]
-) -> Iterator[str]:
+def _of_errors(columns: list[Column], estimator: Any, training: Training) -> Iterator[str]:
     """Messages about relations without which the errors of validation rows are larger."""
     network, bank = trained(estimator)
+    data, encoder = training.data, training.architecture.encoder
+    assert bank is not None
     for relation, rows, remedy, column in _candidates(columns, data):
         unrelated = None
-        if column is not None and estimator.features_.features_[column].by_targets:
-            unrelated = embed_unknown(estimator, network, data.sample.X, column).embeddings
-        if (factor := related_factor(network.head, bank, splits, relation, unrelated)) is not None:
+        if isinstance(encoder, TableEncoder) and column is not None:
+            X = data.sample.X
+            assert isinstance(X, Tensor)
+            if encoder.features_[column].by_targets:
+                unrelated = embed_unknown(encoder, network, X, column).embeddings
+        factor = related_factor(network.head, bank, training.splits, relation, unrelated)
+        if factor is not None:
             yield (
                 f"{rows} predict each other better than other rows do: without them, the squared "
                 f"error of validation rows is {factor:,.1f} times as large, and so may be that of "
@@ -149,19 +149,19 @@ def _of_errors(
 
 
 class Candidate(NamedTuple):
-    """A relation, which rows have it, in words, what to do about it, and in which column."""
+    """A relation that rows may have."""
 
     relation: Relation
-    rows: str
+    rows: str  # which rows have it, in words
     remedy: str
-    column: int | None = None
+    column: int | None = None  # that shows it
 
 
 def _candidates(columns: list[Column], data: TrainingData) -> Iterator[Candidate]:
     """Relations that rows may have, the most specific first."""
     if isinstance(data.sample.X, Tensor):
         twins = np.unique(data.sample.X.cpu().numpy(), axis=0, return_inverse=True)[1].ravel()
-        if _share_of_repeated(twins) >= LEAST_TWINS:
+        if np.mean(np.bincount(twins)[twins] > 1) >= LEAST_TWINS:
             yield Candidate(
                 Relation(labels=twins),
                 "Rows with equal features",
@@ -172,7 +172,7 @@ def _candidates(columns: list[Column], data: TrainingData) -> Iterator[Candidate
     if _is_sorted(data.values):  # neighbours in the order are alike, whatever they are
         return
     yield Candidate(
-        Relation(places=np.arange(len(data))),
+        Relation(ranks=np.arange(len(data))),
         "Rows that are next to each other in X",
         "If predictions are for later rows, pass times to fit; if they are for new groups of "
         "rows, such as other persons or places, pass groups.",
@@ -183,7 +183,7 @@ def _of_columns(columns: list[Column]) -> Iterator[Candidate]:
     for j, column in enumerate(columns):
         if column.kind == "date":
             yield Candidate(
-                Relation(places=column.values.argsort(kind="stable").argsort(kind="stable")),
+                Relation(ranks=column.values.argsort(kind="stable").argsort(kind="stable")),
                 f"Rows whose dates in {column.label} are next to each other",
                 f"If predictions are for later rows, pass times={column.name!r} to fit.",
             )
@@ -247,7 +247,3 @@ def _is_sorted(values: Tensor) -> bool:
     steps = values.reshape(len(values), -1).diff(dim=0)
     rises, falls = (steps >= 0).all(dim=0), (steps <= 0).all(dim=0)
     return bool((rises ^ falls).any())  # a constant does both
-
-
-def _share_of_repeated(labels: np.ndarray) -> float:
-    return float(np.mean(np.bincount(labels)[labels] > 1))
