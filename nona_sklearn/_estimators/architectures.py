@@ -296,8 +296,6 @@ class Architecture:
             # Where classes are apart the log loss falls by shares of itself for ever: a network
             # that goes on only grows overconfident.
             options |= {"threshold_mode": "abs", "n_steps": STEPS_OF_CLASSES}
-            if (loss := ASSoftmax.of(params.loss)) is not None:
-                options["max_accumulation"] = int(loss.max_accumulation)
         return TrainingConfig(
             neighbor_pool=self.neighbor_pool,
             pool_size=self.setting("pool_size", n_rows),
