@@ -13,7 +13,7 @@ from nona_sklearn import NONAHead, SoftStep, neighbor_attention, neighbor_weight
 from nona_sklearn._inference.evaluation import Evaluation
 from nona_sklearn._inference.neighbors import Neighbors
 from nona_sklearn.attention import AverageHead
-from nona_sklearn.attention.fused import L2Attention
+from nona_sklearn.attention.functional import L2Attention
 from nona_sklearn.ranking import nearest_first
 from nona_sklearn.similarity import DISTANCES, SIMILARITIES, l2
 from nona_sklearn.weighting import WEIGHTINGS, SparseSoftmax

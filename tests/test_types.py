@@ -5,7 +5,7 @@ from typing import TypeVar, get_args, get_type_hints
 
 import pytest
 
-from nona_sklearn._utils.docstrings import with_parameters_of
+from nona_sklearn._utils.docs import with_parameters_of
 from nona_sklearn._utils.storable import storable_estimator, storable_parameters
 
 pytestmark = pytest.mark.first

@@ -16,7 +16,7 @@ from sklearn.utils import column_or_1d
 from sklearn.utils.multiclass import check_classification_targets, is_multilabel
 from torch import Tensor, nn
 
-from .._utils.chunks import spans_of
+from .._utils.arrays import spans_of
 from .._utils.storable import storable
 from .._utils.validation import are_missing, check_lengths, is_missing
 from ..attention import ClassHead

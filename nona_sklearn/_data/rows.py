@@ -13,7 +13,7 @@ from sklearn.utils import assert_all_finite
 from torch import Tensor
 from torch.utils.data import Dataset, default_collate
 
-from .._utils.chunks import spans
+from .._utils.arrays import spans
 from .._utils.validation import unmasked
 
 COLLATED = "collate_fn must return a tensor or a dict of tensors, padded to one length"

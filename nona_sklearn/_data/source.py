@@ -18,7 +18,7 @@ from sklearn.utils import check_array
 from sklearn.utils.validation import _num_samples
 from torch import Tensor
 
-from .._utils.chunks import EMBED_BLOCK, spans
+from .._utils.arrays import EMBED_BLOCK, spans
 from .levels import columns_of_targets
 from .rows import Rows
 from .scaler import SmoothClipScaler, refuse_tiny_spread

@@ -40,7 +40,7 @@ from .._training.ensemble import count_networks
 from .._training.loop import TrainingConfig, check_callbacks
 from .._training.net import LARGE, STEPS_OF_CLASSES
 from .._trend.model_trend import check_model
-from .._utils.real_valued import MAX_WIDENED, real_valued
+from .._utils.arrays import MAX_WIDENED, real_valued
 from .._utils.validation import is_whole
 from ..embedding import FeatureWeights, MLPEmbedding, PeriodicEmbedding
 from ..softstep import SoftStep

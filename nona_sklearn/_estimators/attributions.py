@@ -21,7 +21,7 @@ from .._inference.attribution import exchange_in_turn, integrated_gradients
 from .._inference.evaluation import Evaluation
 from .._inference.explanation import Explanation
 from .._inference.network_trend import NetworkTrend, values_of
-from .._utils.frames import table
+from .._utils.arrays import table
 from .._utils.threads import cached_property
 from ..embedding import WeightedFeatures
 from .queries import encoded_features, evaluate, explanation_of, fitted_snapshot

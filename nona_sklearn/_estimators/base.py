@@ -18,10 +18,9 @@ from .._inference.bank import NeighborBank
 from .._inference.index import METRICS
 from .._network.network import NeighborNetwork
 from .._network.state import from_data, to_data
-from .._utils.arrays import sparse_rows
+from .._utils.arrays import sparse_rows, table
 from .._utils.bases import BaseEstimator, TransformerMixin
 from .._utils.docs import Documented
-from .._utils.frames import table
 from .._utils.random import plain_torch
 from .._utils.snapshots import EDITING, replaced_when_done
 from .._utils.storable import UPGRADES, VERSION
@@ -55,7 +54,7 @@ from .stability import stability_table
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
-    from .._utils.frames import Table
+    from .._utils.arrays import Table
 
 
 class NeighborEstimator(TransformerMixin, BaseEstimator):

@@ -20,7 +20,7 @@ from .queries import evaluate_in_blocks, explanation, fitted_snapshot, known
 from .side_by_side import explanation_table
 
 if TYPE_CHECKING:
-    from .._utils.frames import Table
+    from .._utils.arrays import Table
 
 OF_REGRESSORS = "predict_quantiles", "predict_cdf", "sample_y", "calibrate", "calibration_"
 

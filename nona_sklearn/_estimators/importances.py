@@ -14,7 +14,7 @@ from .._data.tables import gather_cells
 from .._data.training_data import TrainingData
 from .._inference.evaluation import Evaluation
 from .._network.network import embed
-from .._utils.chunks import spans
+from .._utils.arrays import spans
 from .._utils.random import plain_torch
 from .queries import fitted_snapshot
 

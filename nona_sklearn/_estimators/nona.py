@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from .._utils.docstrings import with_parameters_of
+from .._utils.docs import with_parameters_of
 from .._utils.storable import storable_estimator
 from ..weighting import Weighting
 from .architectures import NONAArchitecture

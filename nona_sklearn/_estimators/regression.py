@@ -41,7 +41,7 @@ from .queries import (
 from .side_by_side import explanation_table
 
 if TYPE_CHECKING:
-    from .._utils.frames import Table
+    from .._utils.arrays import Table
 
 
 class NeighborRegressor(RegressorMixin, NeighborEstimator):

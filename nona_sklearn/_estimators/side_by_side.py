@@ -16,7 +16,7 @@ from .._data.sample import Embedded
 from .._data.tables import is_frame, names_of_columns, select_columns
 from .._inference.bank import NeighborBank
 from .._inference.explanation import Explanation
-from .._utils.frames import table
+from .._utils.arrays import table
 from .._utils.validation import is_missing
 
 MOST_NAMED = 3  # columns in which a row differs most from the query

@@ -8,7 +8,7 @@ import torch
 
 from .._data.sparse_encoder import SparseEncoder
 from .._network.state import WithTrend
-from .._utils.docstrings import with_parameters_of
+from .._utils.docs import with_parameters_of
 from .._utils.storable import storable_estimator
 from ..embedding import FeatureWeights, WeightedFeatures
 from ..weighting import Weighting

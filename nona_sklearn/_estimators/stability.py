@@ -17,7 +17,7 @@ from .._inference.explanation import Explanation
 from .._network.network import NeighborNetwork, embed
 from .._training.progress import with_progress
 from .._trend.kernel_trend import LeftOut, weigh_features
-from .._utils.frames import table
+from .._utils.arrays import table
 from .._utils.validation import check_fraction, check_integer
 from ..embedding import WeightedFeatures
 from .queries import encoded_features, evaluate, explanation_of

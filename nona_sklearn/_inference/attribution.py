@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .._utils.chunks import spans
+from .._utils.arrays import spans
 
 N_STEPS = 32  # points on the line between two rows
 ROWS_AT_ONCE = 2**13

@@ -23,8 +23,7 @@ from ..attention.prediction import Offset
 from .distribution import Calibration
 from .evaluation import Evaluation
 from .influence import TrendShifts
-from .left_out import LeftOutQueries
-from .neighbors import Exclusion, Neighbors
+from .neighbors import Exclusion, LeftOutQueries, Neighbors
 from .unknown_levels import UnknownLevels
 
 #: In a pickle; version 0.2.0 had none of the last four.

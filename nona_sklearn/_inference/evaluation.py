@@ -18,14 +18,13 @@ import torch
 from scipy import sparse
 from torch import Tensor
 
-from .._utils.chunks import spans
+from .._utils.arrays import spans
 from .._utils.threads import WORKERS, cached_property
 from ..attention import AverageHead, NONAHead
 from ..attention.prediction import Candidates, compare_all, nearest_by_l2
 from .index import METRICS
 from .influence import TrendShifts, changes_with, changes_without, influence_of_block
-from .left_out import LeftOutQueries
-from .neighbors import Exclusion, Neighbors
+from .neighbors import Exclusion, LeftOutQueries, Neighbors
 from .weighted_rows import WeightedRows
 
 LEAST_QUERY_BLOCK = 32  # fewer queries make a matrix product inefficient

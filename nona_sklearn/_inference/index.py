@@ -20,7 +20,7 @@ from sklearn.neighbors import KDTree
 from torch import Tensor
 from torch.nn import functional as F
 
-from .._utils.chunks import spans
+from .._utils.arrays import spans
 from .._utils.extras import import_extra
 from ..attention.functional import Excluded, count_excluded
 from ..ranking import largest, nearest_first

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from .._data.sample import TableRows
 from .._trend.trend import Trend
-from .._utils.chunks import spans, spans_of
+from .._utils.arrays import spans, spans_of
 from .._utils.threads import cached_property
 from ..attention.functional import attenuation
 from ..attention.prediction import ClassRows, Rows, distance_of

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from .._data.splits import have_earlier
+from .._trend.trend import Trend
 from .._utils.threads import cached_property
 from ..attention import AverageHead, NONAHead
 from ..attention.functional import Excluded, Pairs
@@ -252,3 +253,35 @@ class Exclusion:
         before = count.cumsum(0) - count  # pairs of previous queries
         rank = torch.arange(len(query), device=wanted.device) + (first - before)[query]
         return query, order[rank]
+
+
+@dataclass(frozen=True, eq=False)
+class LeftOutQueries:
+    """Rows of a bank as queries.
+
+    Parameters
+    ----------
+    trend : Trend
+        The trend, which is fitted to them.
+    neighbors : Neighbors
+        The bank's rows.
+    ids : int Tensor of shape (n,)
+        Their ids.
+    queries : int Tensor of shape (q,)
+        Ids of the queries.
+    """
+
+    trend: Trend
+    neighbors: Neighbors
+    ids: Tensor
+    queries: Tensor
+
+    def __getitem__(self, queries: Tensor | slice) -> LeftOutQueries:
+        return replace(self, queries=self.queries[queries])
+
+    @cached_property
+    def residuals(self) -> Tensor:
+        """Residuals of the bank's rows from the trend without each query, (q, n, n_outputs)."""
+        of_all = self.neighbors.residuals
+        parts = (each.cpu().numpy() for each in (self.queries, self.ids, of_all))
+        return torch.from_numpy(self.trend.residuals_without(*parts)).to(of_all)

@@ -18,7 +18,7 @@ from torch import Tensor
 from .._data.row_values import weighted_quantiles
 from .._data.sample import Embedded
 from .._data.splits import Split
-from .._utils.chunks import spans_of
+from .._utils.arrays import spans_of
 from ..attention import AverageHead, ClassHead, NONAHead
 from ..attention.head import prior_mean
 from ..losses import log

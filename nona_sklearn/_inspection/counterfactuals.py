@@ -12,8 +12,7 @@ import numpy as np
 from .._data.columns import plain_values
 from .._data.names import free_name
 from .._data.sample import Embedded
-from .._utils.arrays import object_array
-from .._utils.frames import table
+from .._utils.arrays import object_array, table
 from .._utils.snapshots import snapshot
 from .._utils.validation import check_integer
 from .cells import Cells
@@ -22,7 +21,7 @@ from .outcomes import Outcome, make_outcome
 from .unwrap import unwrap
 
 if TYPE_CHECKING:
-    from .._utils.frames import Table
+    from .._utils.arrays import Table
 
 N_CANDIDATES = 1000  # rows with the outcome that are tried for a query, nearest first
 BLOCKS = 10, 100, N_CANDIDATES  # of which so many are tried first

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from .._data.rows import Rows
-from .._utils.chunks import EMBED_BLOCK, spans
+from .._utils.arrays import EMBED_BLOCK, spans
 from ..attention import AverageHead, NONAHead
 from ..embedding import MLPEmbedding
 from .extractor import ExtractorEmbedding

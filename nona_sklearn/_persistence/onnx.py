@@ -38,8 +38,7 @@ from ..losses import log
 from ..similarity import l2
 from ..softstep import STEPS, scale_similarity
 from ..weighting import Sigmoid, Softplus, Triangular, Weighting
-from ..weighting.base import nearest_only
-from ..weighting.elementwise import FAINT, clamped_log1p_exp, faint_log_softplus
+from ..weighting.base import FAINT, clamped_log1p_exp, faint_log_softplus, nearest_only
 from .models import refuse_model_inside
 from .onnx_table import Encoding, Scaling, exportable_snapshot
 

@@ -18,8 +18,7 @@ from torch import Tensor
 
 from .._inference.bank import NeighborBank
 from .._inference.evaluation import Evaluation
-from .._inference.left_out import LeftOutQueries
-from .._inference.neighbors import Exclusion, Neighbors
+from .._inference.neighbors import Exclusion, LeftOutQueries, Neighbors
 from .._trend.trend import Trend
 from ..attention import AverageHead, NONAHead
 from ..attention.prediction import Candidates, compare_all

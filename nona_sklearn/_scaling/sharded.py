@@ -24,7 +24,7 @@ from .._inference.neighbors import Neighbors
 from .._persistence.file import decoding, read
 from .._trend.model_trend import called
 from .._trend.trend import Trend
-from .._utils.chunks import spans
+from .._utils.arrays import spans
 from .._utils.files import as_path, new_folder
 from .._utils.snapshots import snapshot
 from .._utils.validation import check_flag, check_ids, check_levels, check_n_neighbors, is_whole

@@ -19,7 +19,7 @@ from torch.utils.data import TensorDataset
 from .._data.training_data import Sample
 from .._inference.evaluation import Evaluation
 from .._network.network import NeighborNetwork
-from .._utils.chunks import spans
+from .._utils.arrays import spans
 from .._utils.threads import FairSemaphore
 from .pools import DatasetPool
 

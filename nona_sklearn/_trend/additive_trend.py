@@ -11,8 +11,7 @@ import torch
 from sklearn.linear_model import Ridge, RidgeCV
 from torch import Tensor, nn
 
-from .._utils.arrays import as_tensor
-from .._utils.real_valued import MAX_WIDENED, real_valued
+from .._utils.arrays import MAX_WIDENED, as_tensor, real_valued
 from .._utils.storable import storable
 from .._utils.threads import one_blas_thread
 from .kernel_trend import LeftOut

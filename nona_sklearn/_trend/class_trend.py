@@ -14,7 +14,7 @@ from scipy.special import log_softmax
 from sklearn.linear_model import LogisticRegression
 from torch import Tensor, nn
 
-from .._utils.chunks import spans_of
+from .._utils.arrays import spans_of
 from .._utils.storable import storable
 from .._utils.threads import cached_property, one_blas_thread
 from .trend import Trend

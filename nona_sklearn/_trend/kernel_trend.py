@@ -17,7 +17,7 @@ from scipy.linalg import lapack, solve_triangular
 from scipy.spatial.distance import cdist
 from torch import Tensor, nn
 
-from .._utils.chunks import spans
+from .._utils.arrays import spans
 from .._utils.storable import storable
 from .._utils.threads import cached_property, one_blas_thread
 from .trend import Trend

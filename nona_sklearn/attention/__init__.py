@@ -7,10 +7,8 @@ classes) and :class:`AverageHead` (several of them on one bank). In training, a 
 NONA is evaluated by the fused version, ``fused.L2Attention``.
 """
 
-from .average_head import AverageHead
-from .class_head import ClassHead
 from .functional import neighbor_attention, neighbor_weights
-from .head import NONAHead
+from .head import AverageHead, ClassHead, NONAHead
 
 __all__ = [
     "AverageHead",

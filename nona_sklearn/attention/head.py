@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -12,9 +12,8 @@ from ..ranking import outside_nearest
 from ..similarity import DISTANCES, SIMILARITIES, TRAINING_SIMILARITIES
 from ..softstep import SoftStep
 from ..weighting import Softmax, Weighting, make_weighting
-from .functional import Excluded, count_excluded
-from .fused import L2Attention
-from .prediction import Candidates, Rows, compare_all, compare_nearest
+from .functional import Excluded, L2Attention, count_excluded
+from .prediction import Candidates, ClassRows, Rows, compare_all, compare_nearest
 
 START_NUGGET = 0.3  # of the unit of distance
 TRUST_FACTOR = 2.0  # with 1, the farthest of the test rows lost what trends gain
@@ -513,3 +512,243 @@ def multiples_of(logarithm: Tensor, multiples: tuple[float, ...]) -> Refinement:
     """How to set a number's logarithm, and those of its multiples."""
     candidates = logarithm + logarithm.new_tensor([math.log(m) for m in multiples])
     return logarithm.fill_, candidates
+
+
+START_SMOOTHING = 0.02  # of a probability
+TRAINING_SMOOTHING = 1e-3  # without a learned one: keeps the loss of an absent class finite
+#: A network that separates the classes in training is overconfident.
+CLASS_TEMPERATURE_MULTIPLES = (*TEMPERATURE_MULTIPLES, 1.3, 1.6, 2.0, 2.5, 3.0)
+SMOOTHING_MULTIPLES = (1.0, 0.3, 3.0, 10.0, 30.0)  # of its odds
+
+
+class ClassHead(NONAHead):
+    """:class:`NONAHead` of classes: their weights' sums become probabilities.
+
+    ``P(c | q) ~ ((1 - smoothing) sum_j w_j 1[y_j = c] + smoothing prior_c) exp(h_c(q))``,
+    normalised. Without `h` and smoothing, this is section 3 of [1]_ with one-hot targets: each
+    neighbour votes for its class with its weight. With `h`, the votes for class c are multiplied
+    by ``exp(h_c(q))``, so each probability is still a sum over rows. Smoothing keeps
+    probabilities above 0 if all neighbours are of one class.
+
+    Parameters
+    ----------
+    prior : Tensor of shape (C,)
+        Frequency of each class; those of several outputs side by side.
+    sizes : sequence of int, optional
+        Number of classes of each output; None: one output.
+    smoothing : bool, default=True
+        Whether to learn the share that the classes' frequencies have in each probability, so
+        that none is 0. False: none in evaluation, and a thousandth in training.
+    **kwargs
+        Parameters of :class:`NONAHead`. With ``n_adjusted``, the number of all classes, the last
+        columns of a query's embedding are `h`; those of its neighbours are ignored.
+
+    Notes
+    -----
+    Shapes as for :class:`NONAHead`; targets are one-hot, (n, C), and the output is of
+    probabilities, (q, C). ``adjustment_scale=None`` omits `h` and smoothing. Beyond
+    ``trust_radius``, `h` is attenuated.
+
+    References
+    ----------
+    .. [1] Susman, Suárez-Fariñas and Colonel, "Nearness of Neighbors Attention for Regression in
+       Supervised Fine-Tuning", 2025, arXiv:2506.08139v1, section 3.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nona_sklearn import ClassHead
+    >>> head = ClassHead(prior=torch.tensor([0.5, 0.5]), smoothing=False).eval()
+    >>> head(torch.zeros(1, 2), torch.tensor([[1.0, 0.0], [3.0, 0.0]]), torch.eye(2))
+    tensor([[0.8808, 0.1192]])
+    """
+
+    rows_class = ClassRows
+    temperature_multiples = CLASS_TEMPERATURE_MULTIPLES
+
+    def __init__(
+        self,
+        *args,
+        prior: Tensor,
+        sizes: Sequence[int] | None = None,
+        smoothing: bool = True,
+        **kwargs,
+    ):
+        super().__init__(*args, **kwargs)
+        check_flag("smoothing", smoothing)
+        self.sizes = (len(prior),) if sizes is None else tuple(sizes)
+        self.prior: Tensor
+        self.register_buffer("prior", prior, persistent=False)  # of the data, not learned
+        if smoothing:
+            start = torch.tensor(START_SMOOTHING).logit()
+            self.logit_smoothing: Tensor = nn.Parameter(start)
+
+    def noise_refinements(self) -> Iterator[Refinement]:
+        if hasattr(self, "logit_smoothing"):
+            yield multiples_of(self.logit_smoothing, SMOOTHING_MULTIPLES)
+
+    @property
+    def shrinks(self) -> bool:
+        return False  # classes have no residuals
+
+    @property
+    def smoothing(self) -> Tensor | float:
+        """Share of the classes' frequencies in each probability."""
+        if hasattr(self, "logit_smoothing"):
+            return self.logit_smoothing.sigmoid()
+        return TRAINING_SMOOTHING if self.training else 0.0
+
+    def odds(self, own: Tensor, attenuation: Tensor | float = 1.0) -> Tensor:
+        """Factor of each class's votes for each query, (q, C), `exp(h)`.
+
+        The largest of each output is 1, so that none overflows.
+        """
+        blocks = (attenuation * own).split(self.sizes, dim=1)
+        return torch.cat([(h - h.amax(dim=1, keepdim=True)).exp() for h in blocks], dim=1)
+
+    def totals(self, masses: Tensor) -> Tensor:
+        """Sum over the classes of each output, (q, C): the same for all of an output."""
+        blocks = masses.split(self.sizes, dim=1)
+        return torch.cat([b.sum(dim=1, keepdim=True).expand_as(b) for b in blocks], dim=1)
+
+    def centred(self, logarithms: Tensor) -> Tensor:
+        """Logarithms of probabilities less their mean over the classes of each output, (q, C)."""
+        return logarithms - self.totals(logarithms) / self.totals(torch.ones_like(logarithms))
+
+    def smoothed(self, masses: Tensor, smoothing: Tensor | float) -> Tensor:
+        """Mix the classes' weights, (q, C), with a share of their frequencies."""
+        # In this form, they sum to 1 to the last digits for any rounding of the share.
+        return masses + smoothing * (self.prior.to(masses.dtype) - masses)
+
+    def votes(
+        self, masses: Tensor, smoothing: Tensor | float, odds: Tensor | float = 1.0
+    ) -> Tensor:
+        """Turn the classes' weights into votes, (q, C), in proportion to their probabilities."""
+        return self.smoothed(masses, smoothing) * odds
+
+    def normalized(self, votes: Tensor) -> Tensor:
+        """Turn votes into probabilities, (q, C); 0, not NaN, without votes."""
+        return votes / self.totals(votes).clamp_min(torch.finfo(votes.dtype).tiny)
+
+    def unknown(self, means: Tensor) -> Tensor:
+        """Probabilities, (C,): all classes of an output are equally probable."""
+        return torch.cat([means.new_full((n,), 1 / n) for n in self.sizes])
+
+
+class AverageHead(nn.Module):
+    """Average of several heads, each on its own equal slice of the embeddings.
+
+    The mean of predictions from the same targets is the prediction of the mean weights, so that
+    an average of networks still has the rows behind its predictions. Shapes are as for
+    :class:`~nona_sklearn.NONAHead`, but for embeddings: (q, h d) and (n, h d).
+
+    Parameters
+    ----------
+    heads : sequence of NONAHead
+        The heads; the first is applied to the first slice of the embeddings.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nona_sklearn.attention import AverageHead, NONAHead
+    >>> head = AverageHead([NONAHead("l2"), NONAHead("dot")])
+    >>> neighbors, targets = torch.eye(4)[:2], torch.tensor([1.0, 3.0])
+    >>> head(torch.zeros(1, 4), neighbors, targets)
+    tensor([2.])
+    """
+
+    def __init__(self, heads: Sequence[nn.Module]):
+        super().__init__()
+        self.heads = nn.ModuleList(heads)
+
+    def split_by_head(
+        self, query: Tensor, neighbors: Tensor
+    ) -> list[tuple[NONAHead, Tensor, Tensor]]:
+        """List each head with its slices (q, d) and (n, d) of the embeddings."""
+        n = len(self.heads)
+        heads = cast("list[NONAHead]", list(self.heads))
+        return list(zip(heads, query.chunk(n, 1), neighbors.chunk(n, 1), strict=True))
+
+    def metric_part(self, embeddings: Tensor) -> Tensor:
+        """Columns in which each head compares rows, side by side: all but the adjustments."""
+        split = self.split_by_head(embeddings, embeddings)
+        return torch.cat([head.metric_part(z) for head, z, _ in split], dim=1)
+
+    def most_weighed(self, n: int) -> int | None:
+        """How many of n neighbours are all that the heads' weights are computed from."""
+        return self._sum(NONAHead.most_weighed, n)
+
+    def most_nonzero(self, n: int) -> int | None:
+        """How many of n neighbours can have weight, for any query; None: all."""
+        return self._sum(NONAHead.most_nonzero, n)
+
+    def _sum(self, bound: Callable[[NONAHead, int], int | None], n: int) -> int | None:
+        each = [bound(head, n) for head in cast("list[NONAHead]", list(self.heads))]
+        bounds = [most for most in each if most is not None]
+        return min(sum(bounds), n) if len(bounds) == len(each) else None
+
+    def neighbor_weights(
+        self,
+        query: Tensor,
+        neighbors: Tensor,
+        excluded: Tensor | None = None,
+        log_prior: Tensor | None = None,
+    ) -> Tensor:
+        """Weight of each neighbour for each query.
+
+        Parameters
+        ----------
+        query : Tensor of shape (q, h d)
+            Embeddings of the queries.
+        neighbors : Tensor of shape (n, h d)
+            Embeddings of the neighbours.
+        excluded : bool Tensor of shape (q, n), optional
+            Pairs that have no weight, such as a training row and itself.
+        log_prior : Tensor of shape (n,), optional
+            Logarithm of each neighbour's prior weight. None: all are equal.
+
+        Returns
+        -------
+        Tensor of shape (q, n)
+            Weights. Each row sums to 1, or is all 0 where no neighbour is admitted.
+        """
+        split = self.split_by_head(query, neighbors)
+        weights = [head.neighbor_weights(q, z, excluded, log_prior) for head, q, z in split]
+        return torch.stack(weights).mean(dim=0)
+
+    def forward(
+        self,
+        query: Tensor,
+        neighbors: Tensor,
+        targets: Tensor,
+        excluded: Excluded = None,
+        log_prior: Tensor | None = None,
+        adjustment_scale: Tensor | float | None = 1.0,
+    ) -> Tensor:
+        """Average the predictions of the heads.
+
+        Parameters
+        ----------
+        query : Tensor of shape (q, h d)
+            Embeddings of the queries.
+        neighbors : Tensor of shape (n, h d)
+            Embeddings of the neighbours.
+        targets : Tensor of shape (n,) or (n, n_outputs)
+            The neighbours' targets.
+        excluded : bool Tensor of shape (q, n), or tuple of two Tensors of shape (p,), optional
+            Pairs that have no weight, such as a training row and itself: a mask, or the positions
+            of their queries and neighbours.
+        log_prior : Tensor of shape (n,), optional
+            Logarithm of each neighbour's prior weight. None: all are equal.
+        adjustment_scale : float or Tensor of shape (n_outputs,), default=1.0
+            As for :class:`~nona_sklearn.NONAHead`.
+
+        Returns
+        -------
+        Tensor of shape (q,) or (q, n_outputs)
+            Means over the heads.
+        """
+        split = self.split_by_head(query, neighbors)
+        options = excluded, log_prior, adjustment_scale
+        means = [head(q, z, targets, *options) for head, q, z in split]
+        return torch.stack(means).mean(dim=0)

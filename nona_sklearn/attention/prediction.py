@@ -31,8 +31,7 @@ from ..similarity import SIMILARITIES, l2, log_l2
 from .functional import Excluded, Similarity, adjusted_mean, attenuation, count_excluded
 
 if TYPE_CHECKING:
-    from .class_head import ClassHead
-    from .head import NONAHead
+    from .head import ClassHead, NONAHead
 
 
 # -- compare -----------------------------------------------------------------------------------

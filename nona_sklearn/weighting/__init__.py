@@ -12,11 +12,17 @@ from collections.abc import Callable
 from functools import partial
 
 from .._utils.validation import check_choice
-from .base import Weighting
-from .checks import check_weighting
-from .elementwise import Gaussian, Sigmoid, Softmax, Softpick, Softplus, Uniform
-from .preconditioned import Preconditioned
-from .sparse import Entmax, SparseSoftmax, Triangular
+from .base import (
+    Gaussian,
+    Sigmoid,
+    Softmax,
+    Softpick,
+    Softplus,
+    Uniform,
+    Weighting,
+    check_weighting,
+)
+from .sparse import Entmax, Preconditioned, SparseSoftmax, Triangular
 
 __all__ = [
     "WEIGHTINGS",

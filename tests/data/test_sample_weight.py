@@ -46,7 +46,7 @@ from nona_sklearn._training.loop import TrainingConfig, train_network
 from nona_sklearn._training.pools import NEIGHBOR_POOLS
 from nona_sklearn._training.refinement import refine
 from nona_sklearn.attention import neighbor_weights
-from nona_sklearn.attention.fused import L2Attention
+from nona_sklearn.attention.functional import L2Attention
 from nona_sklearn.losses import WeightedLoss
 from nona_sklearn.similarity import l2
 from nona_sklearn.weighting import Softmax

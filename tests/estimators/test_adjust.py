@@ -15,7 +15,7 @@ from nona_sklearn._inference.evaluation import Evaluation
 from nona_sklearn._inference.explanation import Explanation
 from nona_sklearn._inference.neighbors import Exclusion, Neighbors
 from nona_sklearn.attention import AverageHead
-from nona_sklearn.attention.fused import L2Attention
+from nona_sklearn.attention.functional import L2Attention
 from nona_sklearn.attention.head import TRUST_FACTOR
 from nona_sklearn.similarity import SIMILARITIES
 

@@ -21,7 +21,7 @@ from nona_sklearn._trend.additive_trend import (
 )
 from nona_sklearn._trend.kernel_trend import LeftOut
 from nona_sklearn._trend.trend import N_FOLDS
-from nona_sklearn._utils.real_valued import MAX_WIDENED
+from nona_sklearn._utils.arrays import MAX_WIDENED
 from nona_sklearn.attention.head import TRUST_FACTOR
 
 RNG = np.random.default_rng(0)
