@@ -20,7 +20,8 @@ from nona_sklearn import (
     counterfactuals,
 )
 from nona_sklearn._inspection.formatting import Unit, show, show_value
-from nona_sklearn._inspection.stability import Stability
+from nona_sklearn._inspection.page import render
+from nona_sklearn._inspection.report import Stability
 
 QUICK = {"n_estimators": 1, "max_iter": 15, "random_state": 0}
 EVIL = '<script>alert("&")</script>'
@@ -224,6 +225,10 @@ def test_a_report_needs_two_refits(flats, regressor, n_refits):
         NeighborsReport(regressor, flats[2], n_refits=n_refits)
 
 
+def sentence(stability):
+    return render("stability.html", stability=stability)
+
+
 def test_half_of_the_rows_are_enough():
     """A row is steady that more than half of the refits name which contain it."""
     counts = np.array([10, 8, 9, 9])
@@ -233,10 +238,10 @@ def test_half_of_the_rows_are_enough():
 
     steady, unsteady = stability([10, 8, 4, 0]), stability([10, 4, 4, 0])
     assert steady.is_steady
-    assert steady.sentence.startswith("In 10 refits, 2 of these 4 rows are again among the 4")
+    assert sentence(steady).startswith("In 10 refits, 2 of these 4 rows are again among the 4")
     assert not unsteady.is_steady
-    assert unsteady.sentence.startswith("The rows are not steady: only 1 of these 4 are again")
-    assert unsteady.cells(5) == ["10 of 10", "4 of 8", "4 of 9", "0 of 9", ""]
+    assert sentence(unsteady).startswith("The rows are not steady: only 1 of these 4 are again")
+    assert unsteady.counts(5) == ["10 of 10", "4 of 8", "4 of 9", "0 of 9", ""]
 
 
 @pytest.mark.parametrize(
@@ -249,7 +254,7 @@ def test_half_of_the_rows_are_enough():
 )
 def test_one_row_has_a_sentence_of_its_own(n_neighbors, frequency, expected):
     stability = Stability(n_neighbors, "10 refits", np.array([10]), np.array([frequency]))
-    assert stability.sentence.startswith(expected)
+    assert sentence(stability).startswith(expected)
 
 
 def test_weights_of_rows_that_are_not_steady_are_whole():
