@@ -19,9 +19,9 @@ from .unwrap import Unwrapped, unwrap_one_output
 class OutputAnswers:
     """The answers of a fitted model about queries, of one of its outputs."""
 
-    model: Any  # the fitted model
-    output: int | None  # number of the output; None: the model has no other
-    target_name: str  # name of the output
+    model: Any
+    output: int | None  # its number; None: the model has no other
+    target_name: str
 
     @classmethod
     def of(cls, model: Unwrapped, output: Any) -> OutputAnswers:

@@ -28,11 +28,11 @@ TABLE, TEXTS, IMAGES = "a table", "texts", "images"
 class Appearance:
     """How the rows of a bank look, by position, and some queries."""
 
-    kind: str = TABLE  # what they are
+    kind: str = TABLE  # or TEXTS, or IMAGES
     rows: Sequence[Feature] = ()  # the columns of a table
-    queries: Sequence[Feature] = ()  # the columns of a table
+    queries: Sequence[Feature] = ()
     row_items: Any = ()  # the texts or images
-    query_items: Any = ()  # the texts or images
+    query_items: Any = ()
 
     @classmethod
     def of(cls, bank: Any, features: Any, X: Any, n_queries: int = 0) -> Appearance:

@@ -298,12 +298,12 @@ class RowMixer:
     positions, and then the queries.
     """
 
-    answers: OutputAnswers  # the answers of the fitted model
+    answers: OutputAnswers
     table: Any  # (n + q, d), rows of the bank, and queries
-    rows: list[Feature]  # its columns, of the bank and of the queries
-    queries: list[Feature]  # its columns, of the bank and of the queries
+    rows: list[Feature]  # the columns of the bank's rows
+    queries: list[Feature]  # the columns of the queries
     codes: np.ndarray  # (n + q, d), equal values of a column have equal codes
-    #: The values of each column as numbers, (n + q,); None for columns without an order
+    #: (n + q,), the values of each column as numbers; None for columns without an order.
     numbers: list[np.ndarray | None]
 
     @classmethod
@@ -380,11 +380,11 @@ def _code(values: np.ndarray) -> np.ndarray:
 class AllowedChanges:
     """The changes that are allowed."""
 
-    mixer: RowMixer  # the rows of the bank and the queries
+    mixer: RowMixer
     free: np.ndarray  # (n_free,), numbers of the columns that may change, ascending
-    rising: frozenset[int]  # numbers of columns whose values may not fall, or not rise
-    falling: frozenset[int]  # numbers of columns whose values may not fall, or not rise
-    #: The least and the largest value that a column may change to, by its number
+    rising: frozenset[int]  # numbers of columns whose values may not fall
+    falling: frozenset[int]  # numbers of columns whose values may not rise
+    #: The least and the largest value that a column may change to, by its number.
     ranges: Mapping[int, tuple[float, float]]
 
     @classmethod

@@ -35,21 +35,21 @@ MIDDLE, UPPER = 0.5, 0.9  # quantiles of usual distances, which few errors hardl
 class MapData:
     """Rows on a map, (n,): stored rows, each predicted without itself, and then queries."""
 
-    names: np.ndarray  # (n,), names and true targets; a target that is not known is NaN or None
-    targets: np.ndarray  # (n,), names and true targets; a target that is not known is NaN or None
-    n_stored: int  # how many are stored rows
-    #: Their predictions; the rows behind these are numbered as on the map
+    names: np.ndarray  # (n,)
+    targets: np.ndarray  # (n,); NaN or None where a target is not known
+    n_stored: int
+    #: Their predictions; the rows behind these are numbered as on the map.
     predictions: NeighborPredictions
-    xy: np.ndarray  # (n, 2), where they are on the map
+    xy: np.ndarray  # (n, 2), on the map
     groups_of_equals: list[np.ndarray]  # groups of rows that are equal in the learned space
     columns: dict[str, np.ndarray]  # (n,), what the page shows of the rows
-    #: (n, n_columns), the columns for the table of each row; the one that matters most is first
+    #: (n, n_columns), the columns for the table of each row; the one that matters most is first.
     column_order: np.ndarray
-    #: What columns add to the predictions of numbers, if these have an additive part
+    #: What columns add to the predictions of numbers, if these have an additive part.
     effects: Effects | None
     incomplete: np.ndarray  # (n,), whether a row has more gaps than values
     has_pictures: bool  # whether the columns are addresses of pictures
-    target_name: str  # name of the target
+    target_name: str
     classes: np.ndarray | None  # the labels of fit, and then others; None: targets are numbers
 
     @property
@@ -169,21 +169,20 @@ class NeighborPredictions:
     predictions: np.ndarray  # (q,), numbers, NaN without neighbours; or labels
     details: np.ndarray  # (q, d), the ends of the interval or, of classes, the probabilities
     #: (q,), prediction minus target or, of classes, one minus the probability of the true one;
-    #: NaN where the target is not known
+    #: NaN where the target is not known.
     errors: np.ndarray
     #: (q,), how far a target is from its prediction, in standard deviations: ``abs(y - mean) /
     #: std``. Of classes, the probability of the predicted one, over that of the true one. NaN
-    #: where the target is not known
+    #: where the target is not known.
     surprises: np.ndarray
     positions: np.ndarray  # (q, k), positions of rows in the bank by descending weight; -1: no row
-    #: (q, k), their weights, 0 without a row; and adjusted targets, of classes of no use
-    weights: np.ndarray
-    #: (q, k), their weights, 0 without a row; and adjusted targets, of classes of no use
+    weights: np.ndarray  # (q, k), 0 without a row
+    #: (q, k), their adjusted targets; NaN without a row.
     adjusted: np.ndarray
     #: (q, 4), the weight of all other rows together, their target, adjusted target and
-    #: contribution; NaN where that is not known, or no other row has weight
+    #: contribution; NaN where that is not known, or no other row has weight.
     remainder: np.ndarray
-    #: (q, k, 3), the columns in which a row differs most; the number of columns: none
+    #: (q, k, 3), the columns in which a row differs most; the number of columns: none.
     differs: np.ndarray
 
     @classmethod
@@ -235,7 +234,7 @@ class NeighborPredictions:
         return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 
     def among(self, stored: np.ndarray) -> NeighborPredictions:
-        """The same with places among the stored rows (m,) instead of positions in the bank.
+        """The same with rows among the stored ones (m,) instead of positions in the bank.
 
         A row that is not among them becomes a part of the remainder.
         """
@@ -377,10 +376,10 @@ def _disagreement(targets: np.ndarray, classes: np.ndarray | None) -> float:
 class Effects:
     """What columns add to the predictions of rows."""
 
-    #: Those of the columns with the largest mean absolute effects, the largest first
+    #: The columns with the largest mean absolute effects, the largest first.
     displays: list[EffectDisplay]
-    n_columns: int  # how many columns there are
-    #: The variance of what columns do together, as a share of that of the predictions
+    n_columns: int
+    #: The variance of what columns do together, as a share of that of the predictions.
     together: float
 
     @classmethod
@@ -432,9 +431,9 @@ def _parts_by_column(
 class Surprises:
     """Rows whose targets contradict their predictions, the most surprising first."""
 
-    rows: np.ndarray  # (m,), the rows
+    rows: np.ndarray  # (m,)
     #: About how many there would be without any error; of labels, if the probabilities are right,
-    #: which know how frequent errors are
+    #: which know how frequent errors are.
     by_chance: float
 
     def without(self, left_out: np.ndarray) -> Surprises:

@@ -686,9 +686,9 @@ def _is_given(columns: Any) -> bool:
 class Stability:
     """How steady the rows behind a prediction are."""
 
-    n_neighbors: int  # how many heaviest rows are compared
-    trials: str  # what they are compared in
-    n_containing: np.ndarray  # (n_rows,), the number of refits that contain each row shown
+    n_neighbors: int  # so many heaviest rows are compared
+    trials: str  # of the comparison, in words
+    n_containing: np.ndarray  # (n_rows,), refits that contain each row
     frequencies: np.ndarray  # (n_rows,), the share of these that name it again
     again: float = AGAIN
 

@@ -2,12 +2,12 @@
 
 import re
 from copy import deepcopy
-from html.parser import HTMLParser
 
 import numpy as np
 import pandas as pd
 import pytest
 from flats import make_flats
+from pages import Page, policy_of
 from sklearn.compose import TransformedTargetRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -25,46 +25,6 @@ from nona_sklearn._inspection.report import Stability
 
 QUICK = {"n_estimators": 1, "max_iter": 15, "random_state": 0}
 EVIL = '<script>alert("&")</script>'
-VOID = {"meta", "br", "img"}
-
-
-class Page(HTMLParser):
-    """The tables, texts and tags of a page; all tags must be closed in their order."""
-
-    def __init__(self, html):
-        super().__init__()
-        self.tags, self.open, self.tables, self.texts = [], [], [], []
-        self.addresses, self.captions = [], []
-        self.feed(html)
-        assert not self.open
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.append(tag)
-        self.addresses += [value for name, value in attrs if name in ("src", "href")]
-        if tag not in VOID:
-            self.open.append(tag)
-        if tag == "table":
-            self.tables.append([])
-        if tag == "tr":
-            self.tables[-1].append([])
-        if tag in ("td", "th"):
-            self.tables[-1][-1].append("")
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        if "td" in self.open or "th" in self.open:
-            self.tables[-1][-1][-1] += data
-        elif "caption" in self.open:
-            self.captions.append(data)
-        elif "style" not in self.open:
-            self.texts.append(data)
-
-    def lines(self, caption):
-        """The lines of the first table whose caption starts so, by their names."""
-        places = [i for i, text in enumerate(self.captions) if text.startswith(caption)]
-        return {line[0]: line[1:] for line in self.tables[places[0]]}
 
 
 @pytest.fixture(scope="module")
@@ -513,26 +473,14 @@ def test_bad_parameters(flats, regressor, classifier, tmp_path):
         report.save(3)
 
 
-class Blocked(HTMLParser):
-    """The policy of a page."""
-
-    policy = ""
-
-    def handle_starttag(self, tag, attrs):
-        if dict(attrs).get("http-equiv") == "Content-Security-Policy":
-            self.policy = dict(attrs)["content"]
-
-
 def test_a_page_can_load_nothing_and_names_turn_no_text_around(flats, regressor, tmp_path):
     X, _, query = flats
     turned = "flat \N{RIGHT-TO-LEFT OVERRIDE}new"
     report = NeighborsReport(regressor, query.set_axis([turned]), X, n_neighbors=2)
     report.save(tmp_path / "report")  # a browser opens files of this ending only
     html = (tmp_path / "report.html").read_text(encoding="utf-8")
-    blocked = Blocked()
-    blocked.feed(html)
-    assert blocked.policy.startswith("default-src 'none';")
-    assert "script-src" not in blocked.policy
+    assert policy_of(html).startswith("default-src 'none';")
+    assert "script-src" not in policy_of(html)
     assert html.count(turned) == html.count(f"<bdi>{turned}</bdi>") > 0
     assert "\N{RIGHT-TO-LEFT OVERRIDE}" not in re.search("<title>.*?</title>", html)[0]
 
