@@ -26,7 +26,6 @@ from .formatting import (
     Unit,
     share,
     show,
-    show_value,
 )
 from .map_data import LEAST_ODDS, Effects, MapData, collect_map_data
 from .page import LONG, footer, render, source, whole_page, write_page
@@ -39,6 +38,7 @@ UNKNOWN = "#8a8f98"  # colour of rows without a value
 LINK = "#d6006c"  # colour of what leads to the rows behind a prediction
 FEW, LARGE, SMALL = 5_000, 7, 4  # rows, and sizes of dots of at most so many, and of more
 QUERY_LINE = "#111111"  # around queries
+IMPROBABILITY = "1 \N{MINUS SIGN} probability of the label"  # the error of a class
 MOST_SHOWN = 6  # features of a group of equal rows
 MOST_LISTED = 50  # rows to check, and groups of equal rows
 MOST_EQUAL = 20  # rows of a group in the list
@@ -287,13 +287,8 @@ def _page(data: MapData, title: str, coverage: float, footer_text: str) -> str:
         "behind": ColumnDataSource(_lines(data)),
         "links": ColumnDataSource({name: [] for name in ("x0", "y0", "x1", "y1", "width")}),
     }
-    modes = {
-        "target": data.target_name,
-        "prediction": "prediction",
-        "error": "absolute error"
-        if data.classes is None
-        else "1 \N{MINUS SIGN} probability of the label",
-    }
+    error = "absolute error" if data.classes is None else IMPROBABILITY
+    modes = {"target": data.target_name, "prediction": "prediction", "error": error}
     colors = {mode: _color(data, mode) for mode in modes}
     plot, dots = _draw(data, sources, colors["target"])
     arguments = dots | {"colors": colors, "about": _about(data, coverage)}
@@ -301,24 +296,24 @@ def _page(data: MapData, title: str, coverage: float, footer_text: str) -> str:
     document.add_root(plot)
     program = CustomJS(args=sources | arguments, code=source("explorer.mjs"), module=True)
     document.js_on_event(DocumentReady, program)
-    first = data.first_in_order
+    errors = data.predictions.errors[data.first_in_order :]
     body = render(
         "explorer.html",
         title=title,
+        data=data,
         modes=modes,
-        n_listed=len(data.names) - first,
-        has_errors=bool(np.isfinite(data.predictions.errors[first:]).any()),
-        has_queries=data.n_stored < len(data.names),
-        of_classes=data.classes is not None,
+        n_ordered=len(errors),
+        has_errors=bool(np.isfinite(errors).any()),
+        most_listed=MOST_LISTED,
+        most_equal=MOST_EQUAL,
+        most_shown=MOST_SHOWN,
+        least_odds=LEAST_ODDS,
         target_name=data.target_name,
-        map_id=MAP,
-        **_effects(data.effects),
         unit=data.unit,
-        surprises=_surprises(data),
-        equal_rows=_equal_rows(data),
-        least_odds=f"{LEAST_ODDS:.0f}",
+        **_effects(data.effects),
         footer=footer_text,
-        data=json.dumps(json_item(plot, ID(MAP))).replace("<", "\\u003c"),
+        map_id=MAP,
+        map_json=json.dumps(json_item(plot, ID(MAP))).replace("<", "\\u003c"),
     )
     library = Resources(mode="inline", components=["bokeh", "bokeh-gl"]).js_raw
     sheets = [source("report.css"), source("explorer.css")]
@@ -474,52 +469,6 @@ def _announce(name: str) -> Any:
     return CustomJS(code=code)
 
 
-# -- lists -------------------------------------------------------------------------------------
-
-
-def _surprises(data: MapData) -> dict[str, Any]:
-    """The rows whose target contradicts their prediction, as a list of buttons."""
-    surprises = data.surprises
-    return {
-        "n_rows": _number_of_listed(len(surprises.rows)),
-        "by_chance": f"{surprises.by_chance:,.0f}" if surprises.by_chance >= 0.5 else "",
-        "buttons": [_button(data, row) for row in surprises.rows[:MOST_LISTED]],
-    }
-
-
-def _equal_rows(data: MapData) -> dict[str, Any]:
-    """The groups of rows that are equal in the learned space, as lists of buttons."""
-    groups = data.groups_of_equals
-    shown = {} if data.has_pictures else dict([*data.columns.items()][:MOST_SHOWN])
-    return {
-        "n_groups": _number_of_listed(len(groups)),
-        "groups": [
-            {
-                "buttons": [_button(data, row) for row in rows[:MOST_EQUAL]],
-                "features": ", ".join(
-                    f"{name}: {show_value(values[rows[0]])}" for name, values in shown.items()
-                ),
-            }
-            for rows in groups[:MOST_LISTED]
-        ],
-    }
-
-
-def _number_of_listed(number: int) -> str:
-    """How many lines a list has."""
-    return f"{number:,}" if number <= MOST_LISTED else f"the first {MOST_LISTED} of {number:,}"
-
-
-def _button(data: MapData, row: int) -> dict[str, Any]:
-    """A button that shows a row: its name and target."""
-    target = data.targets[row]
-    text = show(data.names[row])
-    return {
-        "row": row,
-        "text": text if is_missing(target) else f"{text}: {data.unit.show(target)}",
-    }
-
-
 # -- charts of effects -------------------------------------------------------------------------
 
 
@@ -564,11 +513,9 @@ class _Chart:
     """The effects of a column: a curve over numbers or dates, or a bar for each category."""
 
     def __init__(self, display: EffectDisplay, scale: _Scale) -> None:
-        self.name, self.values, self.effects = (
-            display.feature_name,
-            display.values,
-            display.effects,
-        )
+        self.name = display.feature_name
+        self.values = display.values
+        self.effects = display.effects
         self.is_curve = self.values.dtype.kind in "iufmM"
         self.ends = self.effects.argmin(), self.effects.argmax()
         self.scale = scale

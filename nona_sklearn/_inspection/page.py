@@ -11,7 +11,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from .._utils.files import as_path, destination, put_in_place
-from .._utils.validation import check_flag
+from .._utils.validation import check_flag, is_missing
 from .._version import __version__
 from .formatting import WORDS, share, shortened, show, show_value
 
@@ -86,6 +86,7 @@ ENVIRONMENT.filters |= {
     "show": show,
     "show_value": show_value,
 }
+ENVIRONMENT.tests["missing"] = is_missing
 
 
 def render(template: str, **values: Any) -> str:

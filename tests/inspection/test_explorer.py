@@ -6,7 +6,6 @@ import re
 import shutil
 import time
 from copy import deepcopy
-from html import unescape
 
 import numpy as np
 import pandas as pd
@@ -32,12 +31,11 @@ from nona_sklearn._inspection.appearance import Appearance
 from nona_sklearn._inspection.explorer import (
     MOST_BARS,
     _effects,
-    _equal_rows,
     _lines,
+    _page,
     _palette,
     _query_targets,
     _rows,
-    _surprises,
 )
 from nona_sklearn._inspection.formatting import Unit, share, show_value
 from nona_sklearn._inspection.map_data import Effects, collect_map_data
@@ -182,12 +180,13 @@ def test_a_row_of_gaps_is_no_error(flats, regressor):
 
 def test_equal_rows_are_listed_with_their_features(flats, regressor):
     X, _, _, _ = flats
-    (group,) = _equal_rows(explored(regressor, features=X))["groups"]
-    assert [button["row"] for button in group["buttons"]] == [3, 7]
-    assert f"floor: {show_value(X.floor.iloc[3])}" in group["features"]
-    assert "district: " in group["features"]
-    html = explore(regressor, features=X)._page
-    assert f"<bdi>{group['features']}</bdi>" in unescape(html)
+    tree = read_html(explore(regressor, features=X)._page)
+    _, equal = tree.iter("details")
+    buttons = [button.get("data-row") for button in equal.iter("button")]
+    assert buttons == ["3", "7"]
+    (features,) = equal.iter("div")
+    assert f"floor: {show_value(X.floor.iloc[3])}" in text_of(features)
+    assert f"district: {X.district.iloc[3]}" in text_of(features)
 
 
 @pytest.mark.slow
@@ -260,15 +259,12 @@ def test_lists_have_their_numbers(flats, monkeypatch, regressor):
     found.predictions.surprises[[5, 8, 9]] = 99.0
     n_rows = len(found.surprises.rows)
     assert n_rows > 2
-    assert _surprises(found)["n_rows"] == f"{n_rows}"
+    assert f"Targets to check ({n_rows})" in _page(found, "", 0.9, "")
     monkeypatch.setattr("nona_sklearn._inspection.explorer.MOST_LISTED", 2)
-    listed = _surprises(found)
-    assert listed["n_rows"] == f"the first 2 of {n_rows}"
-    assert len(listed["buttons"]) == 2
-    whole = explored(regressor, features=X)
-    html = explore(regressor, features=X)._page
-    assert f"Targets to check ({_surprises(whole)['n_rows']})" in html
-    assert "expected by chance" in html
+    listed, _ = read_html(_page(found, "", 0.9, "")).iter("details")
+    assert f"Targets to check (the first 2 of {n_rows})" in text_of(listed)
+    assert "expected by chance" in text_of(listed)
+    assert len([*listed.iter("button")]) == 2
     assert [len({*_palette(n)}) for n in (2, 10, 20, 30)] == [2, 10, 20, 30]
 
 
