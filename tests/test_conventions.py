@@ -88,6 +88,23 @@ def test_imports_between_rooms_go_down():
     assert len(between) <= 90
 
 
+#: Imports of private modules by the inspection, which stands on top; this number may only fall.
+MOST_PRIVATE_IMPORTS = 50
+
+
+def test_the_inspection_imports_few_private_modules():
+    allowed = {"_inspection", "_utils", "_version"}
+    private = sorted(
+        (path.name, name)
+        for path in files()
+        for name in {*imports(path)}
+        if room_of(path) == "_inspection"
+        and name.startswith("._")
+        and name.split(".")[1] not in allowed
+    )
+    assert len(private) <= MOST_PRIVATE_IMPORTS, private
+
+
 ESTIMATORS = [
     nona_sklearn.NONARegressor,
     nona_sklearn.NONAClassifier,

@@ -68,6 +68,16 @@ def test_pythons_and_torch_are_everywhere_the_tested_ones():
         assert f"PIP_EXTRA_INDEX_URL={CPU_BUILDS}`" in (ROOT / page).read_text()
 
 
+def test_the_package_holds_all_files_that_are_no_modules():
+    setup = ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    patterns = setup["options.package_data"]["nona_sklearn"].split(", ")
+    package = ROOT / "nona_sklearn"
+    packed = {path for pattern in patterns for path in package.glob(pattern)}
+    there = {path for path in package.rglob("*.*") if path.is_file() and path.suffix != ".py"}
+    assert {path for path in there if "__pycache__" not in path.parts} == packed
+
+
 @pytest.fixture
 def ci(tmp_path):
     """Run commands after CI's functions are read, where no command is but those in a folder."""

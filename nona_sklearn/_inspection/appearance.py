@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import base64
 import io
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,11 +15,10 @@ from .._data.columns import INEXACT
 from .._data.names import free_name
 from .._data.tables import is_frame
 from .._estimators.side_by_side import Feature, rows_and_queries, rows_of_bank
-from .._inference.bank import NeighborBank
 from .._utils.arrays import object_array
-from .formatting import show
+from .formatting import shortened, show
 
-MOST_CHARACTERS = 200  # of a text
+MOST_CHARACTERS = 201  # of a text, with the mark of its cut end
 MOST_PIXELS = 48  # of a picture's longer side
 CHANNELS = 1, 3, 4  # grey, colours, colours with transparency
 TABLE, TEXTS, IMAGES = "a table", "texts", "images"
@@ -26,26 +26,16 @@ TABLE, TEXTS, IMAGES = "a table", "texts", "images"
 
 @dataclass(frozen=True)
 class Appearance:
-    """How the rows of a bank look, by position, and some queries.
+    """How the rows of a bank look, by position, and some queries."""
 
-    Parameters
-    ----------
-    rows, queries : list of Feature
-        Their columns, of a table.
-    things, of_queries : sequence
-        Their texts or images instead.
-    kind : str
-        Which of the three.
-    """
-
-    rows: list[Feature] = field(default_factory=list)
-    queries: list[Feature] = field(default_factory=list)
-    things: Any = ()
-    of_queries: Any = ()
-    kind: str = TABLE
+    kind: str = TABLE  # or TEXTS, or IMAGES
+    rows: Sequence[Feature] = ()  # the columns of a table
+    queries: Sequence[Feature] = ()
+    row_items: Any = ()  # the texts or images
+    query_items: Any = ()
 
     @classmethod
-    def of(cls, bank: NeighborBank, features: Any, X: Any, n_queries: int = 0) -> Appearance:
+    def of(cls, bank: Any, features: Any, X: Any, n_queries: int = 0) -> Appearance:
         """Read what is shown of the bank's rows, if anything is, and of queries or None."""
         if features is None:
             return cls()
@@ -62,24 +52,26 @@ class Appearance:
             )
         if kind == TABLE:
             rows, queries = rows_and_queries(bank, X, features)
-            return cls(rows, [feature[np.arange(0)] for feature in rows] if X is None else queries)
-        places = rows_of_bank(bank, features)
-        things = _array(features)[places]
-        return cls([], [], things, things[:0] if X is None else _array(X), kind)
+            if X is None:
+                queries = [feature[np.arange(0)] for feature in rows]
+            return cls(kind, rows, queries)
+        items = _array(features)[rows_of_bank(bank, features)]
+        return cls(kind, row_items=items, query_items=items[:0] if X is None else _array(X))
 
     def shown(self, positions: np.ndarray, chosen: np.ndarray) -> dict[str, np.ndarray]:
         """The chosen columns, or texts or pictures, of rows of the bank and of all queries."""
         if self.kind == TABLE:
             columns: dict[str, np.ndarray] = {}
-            for row, query in ((self.rows[j], self.queries[j]) for j in chosen):
+            for j in chosen:
+                row, query = self.rows[j], self.queries[j]
                 values = np.concatenate([row.shown[positions], query.shown])
                 columns[free_name(row.name, columns)] = _plain(values)
             return columns
-        things = [*self.things[positions], *self.of_queries]
+        items = [*self.row_items[positions], *self.query_items]
         if self.kind == TEXTS:
-            return {"text": object_array([_beginning(thing) for thing in things])}
-        ends = float(np.nanmin(self.things)), float(np.nanmax(self.things))
-        return {"picture": object_array([_picture(thing, *ends) for thing in things])}
+            return {"text": object_array([shortened(item, MOST_CHARACTERS) for item in items])}
+        low, high = float(np.nanmin(self.row_items)), float(np.nanmax(self.row_items))
+        return {"picture": object_array([_picture(item, low, high) for item in items])}
 
     def incomplete(self, positions: np.ndarray, n_rows: int) -> np.ndarray:
         """Whether rows of the bank, and then all queries, have more gaps than values."""
@@ -101,6 +93,7 @@ def kind_of(X: Any) -> str:
 
 
 def _array(X: Any) -> np.ndarray:
+    """Texts or images as an array."""
     try:
         return np.asarray(X)
     except ValueError as error:
@@ -111,11 +104,7 @@ def _plain(values: np.ndarray) -> np.ndarray:
     """Numbers as they are, other values as texts."""
     if values.dtype.kind == "f" or (values.dtype.kind in "iu" and (abs(values) < INEXACT).all()):
         return values
-    return object_array([_beginning(show(value)) for value in values])
-
-
-def _beginning(text: str) -> str:
-    return text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]}…"
+    return object_array([shortened(show(value), MOST_CHARACTERS) for value in values])
 
 
 def _picture(image: np.ndarray, low: float, high: float) -> str:

@@ -2,29 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+from sklearn.utils import _safe_indexing
 
 from .._data.columns import plain_values
 from .._data.names import free_name
 from .._data.sample import Embedded
+from .._data.tables import gather_cells, stack_rows
+from .._estimators.side_by_side import (
+    Feature,
+    as_ordered,
+    checked_table,
+    comparable,
+    read_beside,
+    rows_of_bank,
+)
 from .._utils.arrays import object_array, table
 from .._utils.snapshots import snapshot
-from .._utils.validation import check_integer
-from .cells import Cells
-from .moves import Moves
-from .outcomes import Outcome, make_outcome
-from .unwrap import unwrap
+from .._utils.validation import check_integer, is_real, is_whole
+from .answers import OutputAnswers
 
 if TYPE_CHECKING:
     from .._utils.arrays import Table
 
 N_CANDIDATES = 1000  # rows with the outcome that are tried for a query, nearest first
-BLOCKS = 10, 100, N_CANDIDATES  # of which so many are tried first
+BLOCKS = 10, 100, N_CANDIDATES  # so many of them are tried first
 N_STEPS = 32  # points on the line between a query and a row
 QUERY, COUNTERFACTUAL = "query", "counterfactual"
 
@@ -119,91 +126,389 @@ def counterfactuals(
     1  counterfactual          1           5.0          1.7
     2              77       None           5.0          1.7
     """
-    model = unwrap(model).snapshot()
+    answers = OutputAnswers.of_only("counterfactuals", model)
     n_counterfactuals = check_integer("n_counterfactuals", n_counterfactuals)
-    wanted = make_outcome(model, y, at_least, at_most)
-    cells = Cells.of(model, X, features)
-    moves = Moves.of(cells, fixed, increase, decrease, limits)
-    return find(cells, model.embed(X), wanted, moves, n_counterfactuals)
+    outcome = make_outcome(answers, y, at_least, at_most)
+    mixer = RowMixer.of(answers, X, features)
+    allowed = AllowedChanges.of(mixer, fixed, increase, decrease, limits)
+    return find_counterfactuals(mixer, answers.embed(X), outcome, allowed, n_counterfactuals)
 
 
-def find(
-    cells: Cells, queries: Embedded, wanted: Outcome, moves: Moves, n_counterfactuals: int = 1
-) -> Any:
-    """The table of counterfactuals of queries, whose cells are these."""
-    model, labels = cells.model, queries.labels
-    _refuse_rows_of_bank(cells, labels)
-    predictions = model.predict(queries)
-    outcomes = [wanted.of(prediction) for prediction in predictions]
-    those = {outcome: _with_outcome(model, outcome) for outcome in dict.fromkeys(outcomes)}
-    bank, targets = model.estimator.bank_, model.neighbor_targets()
-    names = bank.names_of(slice(None))
+def find_counterfactuals(
+    mixer: RowMixer,
+    queries: Embedded,
+    wanted: Outcome,
+    allowed: AllowedChanges,
+    n_counterfactuals: int = 1,
+) -> Table:
+    """The table of counterfactuals of queries, which are rows of the mixer."""
+    answers, labels = mixer.answers, queries.labels
+    _refuse_rows_of_bank(mixer, labels)
+    predictions, targets = answers.predict(queries), answers.targets
+    outcomes = [wanted.for_prediction(prediction) for prediction in predictions]
+    estimators = {outcome: _with_outcome(answers, outcome) for outcome in dict.fromkeys(outcomes)}
+    names = answers.bank.names_of(slice(None))
     lines = []
     for i, (outcome, prediction) in enumerate(zip(outcomes, predictions, strict=True)):
-        label, query = i if labels is None else labels[i], cells.row(cells.n_rows + i)
-        moves.check_movable(query, label)
+        label, query = i if labels is None else labels[i], mixer.row(mixer.n_rows + i)
+        allowed.check_movable(query, label)
         lines.append(_Line(label, QUERY, query, prediction))
-        blocks = map(bank.positions, _nearest(those[outcome], queries[np.array([i])]))
-        found = _different(cells, _Search(cells, outcome, query, moves).towards(blocks))
-        for row, changed in islice(found, n_counterfactuals):
-            columns = ", ".join(cells.names[j] for j in cells.differ(query, changed))
+        blocks = map(answers.bank.positions, _nearest(estimators[outcome], queries[np.array([i])]))
+        changes = _Search(mixer, outcome, query, allowed).towards(blocks)
+        for position, changed in islice(_different(mixer, changes), n_counterfactuals):
+            columns = ", ".join(mixer.names[j] for j in mixer.differing(query, changed))
+            (now,) = answers.predict(mixer.make(changed[None]))
             lines += [
-                _Line(label, COUNTERFACTUAL, changed, cells.predict(changed), changed=columns),
-                _Line(label, names[row], cells.row(row), target=targets[row]),
+                _Line(label, COUNTERFACTUAL, changed, now, changed=columns),
+                _Line(label, names[position], mixer.row(position), target=targets[position]),
             ]
-    return _table_of(lines, cells)
+    return _table_of(lines, mixer)
 
 
-def _different(
-    cells: Cells, found: Iterator[tuple[int, np.ndarray]]
-) -> Iterator[tuple[int, np.ndarray]]:
-    """Those counterfactuals that are not equal to one before."""
-    seen = set()
-    for row, changed in found:
-        codes = tuple(cells.codes[changed, cells.columns].tolist())
-        if codes not in seen:
-            seen.add(codes)
-            yield row, changed
-
-
-# -- rows --------------------------------------------------------------------------------------
-
-
-def _refuse_rows_of_bank(cells: Cells, labels: np.ndarray | None) -> None:
+def _refuse_rows_of_bank(mixer: RowMixer, labels: np.ndarray | None) -> None:
     """Refuse a query with the name and the features of a row of the bank: it is that row."""
-    bank = cells.model.estimator.bank_
     if labels is None:
         return
-    names = bank.names_of(slice(None)).tolist()
-    places = {name: position for position, name in enumerate(names)}
+    names = mixer.answers.bank.names_of(slice(None)).tolist()
+    positions = {name: position for position, name in enumerate(names)}
     for i, label in enumerate(labels):
-        own, place = cells.row(cells.n_rows + i), places.get(label)
-        if place is not None and not len(cells.differ(own, cells.row(place))):
+        query, position = mixer.row(mixer.n_rows + i), positions.get(label)
+        if position is not None and not len(mixer.differing(query, mixer.row(position))):
             raise ValueError(
                 f"X must hold queries that are not in the bank, got {label!r:.100}, whose own "
                 "target is part of its prediction: remove it from a copy of the model first"
             )
 
 
-def _with_outcome(model: Any, outcome: Outcome) -> Any:
-    """The estimator with a bank of those rows that have an outcome."""
-    kept = np.flatnonzero(outcome.holds(model.neighbor_targets()))
+def _with_outcome(answers: OutputAnswers, outcome: Outcome) -> Any:
+    """The estimator with a bank of the rows that have an outcome."""
+    kept = np.flatnonzero(outcome.holds(answers.targets))
     if not len(kept):
         raise ValueError(f"the bank must have a row with {outcome.text}")
-    those = snapshot(model.estimator)
-    those.bank_ = those.bank_.keep(kept)
-    return those
+    estimator = snapshot(answers.model.estimator)
+    estimator.bank_ = estimator.bank_.keep(kept)
+    return estimator
 
 
 def _nearest(estimator: Any, query: Embedded) -> Iterator[np.ndarray]:
-    """Ids of the rows of a bank that are nearest to a query: a few, and then more of them."""
+    """Ids of the rows that are nearest to a query: a few, and then more of them."""
     seen = np.arange(0)
     for most in BLOCKS:
-        k = min(most, len(estimator.bank_))
-        ids = estimator.heaviest_neighbors(query, k)[1][0]
-        ids = ids[(ids >= 0) & ~np.isin(ids, seen)]  # -1: no further row is earlier
+        ids = estimator.heaviest_neighbors(query, min(most, len(estimator.bank_)))[1][0]
+        ids = ids[(ids >= 0) & ~np.isin(ids, seen)]  # -1: fewer rows are earlier
         yield ids
         seen = np.append(seen, ids)
+
+
+def _different(
+    mixer: RowMixer, changes: Iterable[tuple[int, np.ndarray]]
+) -> Iterator[tuple[int, np.ndarray]]:
+    """The changes that are not equal to one before."""
+    seen = set()
+    for position, changed in changes:
+        codes = tuple(mixer.codes[changed, mixer.columns].tolist())
+        if codes not in seen:
+            seen.add(codes)
+            yield position, changed
+
+
+# -- outcomes ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a prediction is wanted to be."""
+
+    kind: Literal["at_least", "at_most", "y", "another class"]
+    value: Any  # the threshold, the class, or the class instead of which another is wanted
+
+    @property
+    def text(self) -> str:
+        """The outcome in a message."""
+        if self.kind == "y":
+            return f"the class {self.value!r:.100}"
+        if self.kind == "another class":
+            return f"another class than {self.value!s:.100}"
+        return f"a target of {self.kind.replace('_', ' ')} {self.value:g}"
+
+    def for_prediction(self, prediction: Any) -> Outcome:
+        """The outcome for a query with this prediction, which must be another one."""
+        if self.kind == "another class":
+            return Outcome(self.kind, prediction)
+        if not self.holds(np.asarray(prediction)):
+            return self
+        if self.kind == "y":
+            raise ValueError(f"y must be another class than those predicted, got {self.value!r}")
+        raise ValueError(
+            f"{self.kind} must be beyond the predictions of X, got {self.value!r} and a "
+            f"prediction of {prediction:.6g}"
+        )
+
+    def holds(self, targets: np.ndarray) -> np.ndarray:
+        """Whether targets have the outcome, bool (n,)."""
+        if self.kind == "at_least":
+            return targets >= self.value
+        if self.kind == "at_most":
+            return targets <= self.value
+        return targets == self.value if self.kind == "y" else targets != self.value
+
+    def scores(self, answers: OutputAnswers, X: Any) -> tuple[np.ndarray, np.ndarray]:
+        """How near rows are to the outcome, (m,), and whether they have it, bool (m,)."""
+        queries = answers.embed(X)
+        predictions = answers.predict(queries)
+        if answers.is_of_classes:
+            scores = answers.predict_proba(queries) @ self.holds(answers.classes)
+        else:
+            scores = predictions if self.kind == "at_least" else -predictions
+        return scores, self.holds(predictions)
+
+
+def make_outcome(answers: OutputAnswers, y: Any, at_least: Any, at_most: Any) -> Outcome:
+    """The wanted outcome that the parameters of :func:`counterfactuals` mean."""
+    thresholds = {"at_least": at_least, "at_most": at_most}
+    given: list[Any] = [name for name, value in thresholds.items() if value is not None]
+    if answers.is_of_classes:
+        for name in given:
+            raise ValueError(
+                f"{name} needs a regressor, got {thresholds[name]!r:.100} with a classifier: use y"
+            )
+        if y is not None and (np.ndim(y) or y not in answers.classes.tolist()):
+            raise ValueError(f"y must be one of the classes of fit, got {y!r:.100}")
+        return Outcome("another class" if y is None else "y", y)
+    if y is not None:
+        raise ValueError(f"y needs a classifier, got {y!r:.100}: use at_least or at_most")
+    if len(given) != 1:
+        both = "both" if given else "neither"
+        raise ValueError(f"exactly one of at_least and at_most must be given, got {both}")
+    value = thresholds[given[0]]
+    if not is_real(value, -np.inf, np.inf) or not np.isfinite(float(value)):
+        raise ValueError(f"{given[0]} must be a finite number, got {value!r:.100}")
+    return Outcome(given[0], float(value))
+
+
+# -- rows that are mixed of others -------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class RowMixer:
+    """Makes rows whose cells are those of other rows: of the bank, and of queries.
+
+    A cell is the number of the row whose value it has: first the rows of the bank, by their
+    positions, and then the queries.
+    """
+
+    answers: OutputAnswers
+    table: Any  # (n + q, d), rows of the bank, and queries
+    rows: list[Feature]  # the columns of the bank's rows
+    queries: list[Feature]  # the columns of the queries
+    codes: np.ndarray  # (n + q, d), equal values of a column have equal codes
+    #: (n + q,), the values of each column as numbers; None for columns without an order.
+    numbers: list[np.ndarray | None]
+
+    @classmethod
+    def of(cls, answers: OutputAnswers, X: Any, features: Any) -> RowMixer:
+        """Join the rows of the bank, with their features, and the queries."""
+        X, features = checked_table("X", X), checked_table("features", features)
+        X = as_ordered(X, features)
+        indices = rows_of_bank(answers.bank, features)
+        rows, queries = read_beside(features, indices, X)
+        codes: list[np.ndarray] = []
+        numbers: list[np.ndarray | None] = []
+        for row, query in zip(rows, queries, strict=True):
+            *values, is_ordered = comparable(row, query)
+            joined = np.concatenate(values)
+            codes.append(
+                np.unique(joined, return_inverse=True)[1] if is_ordered else _code(joined)
+            )
+            numbers.append(joined if is_ordered else None)
+        both = stack_rows(_safe_indexing(features, indices), X)
+        return cls(answers, both, rows, queries, np.stack(codes, axis=1), numbers)
+
+    @property
+    def n_rows(self) -> int:
+        """Number of the bank's rows."""
+        return len(self.rows[0].shown)
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the columns."""
+        return [feature.name for feature in self.rows]
+
+    @property
+    def columns(self) -> np.ndarray:
+        """Numbers of the columns, (d,)."""
+        return np.arange(len(self.rows))
+
+    def row(self, number: int) -> np.ndarray:
+        """The cells (d,) of a row of the bank, or of a query."""
+        return np.full(len(self.rows), number)
+
+    def differing(self, row: np.ndarray, other: np.ndarray) -> np.ndarray:
+        """Numbers of the columns in which two rows (d,) differ."""
+        columns = self.columns
+        return np.flatnonzero(self.codes[row, columns] != self.codes[other, columns])
+
+    def make(self, cells: np.ndarray) -> Any:
+        """A table of rows (m, d)."""
+        return gather_cells(self.table, cells)
+
+    def between(self, column: int, start: int, end: int, shares: np.ndarray) -> np.ndarray:
+        """Cells of a column on the line from one cell to another, for shares of the way, (s,).
+
+        A cell has the first of the bank's values that is so far along. Without an order, it is
+        the end.
+        """
+        values = self.numbers[column]
+        if values is None or np.isnan(values[[start, end]]).any():
+            return np.full(len(shares), end)
+        way = (values[: self.n_rows] - values[start]) / (values[end] - values[start])
+        order = np.argsort(way)  # NaN comes last
+        return order[np.searchsorted(way[order], np.minimum(shares, way[end]))]
+
+
+def _code(values: np.ndarray) -> np.ndarray:
+    """Codes of the values of a column without an order, (n,)."""
+    codes: dict[Any, int] = {}
+    return np.array([codes.setdefault(value, len(codes)) for value in values])
+
+
+# -- what may change ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class AllowedChanges:
+    """The changes that are allowed."""
+
+    mixer: RowMixer
+    free: np.ndarray  # (n_free,), numbers of the columns that may change, ascending
+    rising: frozenset[int]  # numbers of columns whose values may not fall
+    falling: frozenset[int]  # numbers of columns whose values may not rise
+    #: The least and the largest value that a column may change to, by its number.
+    ranges: Mapping[int, tuple[float, float]]
+
+    @classmethod
+    def of(
+        cls, mixer: RowMixer, fixed: Any, increase: Any, decrease: Any, limits: Any
+    ) -> AllowedChanges:
+        """Check the parameters of :func:`counterfactuals` with these names."""
+        if limits is not None and not isinstance(limits, Mapping):
+            raise ValueError(f"limits must be a dict of columns and pairs, got {limits!r:.100}")
+        given = {"fixed": fixed, "increase": increase, "decrease": decrease}
+        columns = {
+            name: [_column(mixer, name, column) for column in as_list(value)]
+            for name, value in given.items()
+        }
+        time = mixer.answers.bank.time
+        if time is not None and time.column is not None:
+            columns["fixed"].append(_names_as_given(mixer).index(time.column))
+        for name in ("increase", "decrease"):
+            for j in columns[name]:
+                _check_ordered(mixer, name, j, "numbers or dates")
+        ranges = {}
+        for column, pair in (limits or {}).items():
+            j = _column(mixer, "limits", column)
+            _check_ordered(mixer, "limits", j, "numbers")
+            ranges[j] = _range(pair, mixer.names[j])
+        columns["limits"] = [*ranges]
+        for one, other in (
+            *(("fixed", name) for name in ("increase", "decrease", "limits")),
+            ("increase", "decrease"),
+        ):
+            if both := sorted({*columns[one]} & {*columns[other]}):
+                raise ValueError(
+                    f"{one} and {other} must name different columns, got {mixer.names[both[0]]!r} "
+                    "in both"
+                )
+        if not len(free := np.setdiff1d(mixer.columns, columns["fixed"])):
+            raise ValueError(
+                f"fixed must leave a column that may change, got all {len(mixer.columns)}"
+            )
+        rising, falling = frozenset(columns["increase"]), frozenset(columns["decrease"])
+        return cls(mixer, free, rising, falling, ranges)
+
+    def towards(self, query: np.ndarray, positions: np.ndarray) -> np.ndarray:
+        """The query (d,) with the cells of rows (m,) that it may change to, (m, d)."""
+        ends = np.repeat(query[None], len(positions), axis=0)
+        for j in self.free:
+            allowed = self.allows(int(j), query, positions)
+            ends[allowed, j] = positions[allowed]
+        return ends
+
+    def allows(self, j: int, query: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """Which rows have a value of a column that the query may change to, bool (m,)."""
+        numbers = self.mixer.numbers[j]
+        is_bounded = j in self.rising or j in self.falling or j in self.ranges
+        if numbers is None or not is_bounded:
+            return np.ones(len(rows), dtype=bool)
+        low, high = self.ranges.get(j, (-np.inf, np.inf))
+        present = numbers[query[j]]  # a gap may not change in one direction
+        low = np.maximum(low, present) if j in self.rising else low
+        high = np.minimum(high, present) if j in self.falling else high
+        return (numbers[rows] >= low) & (numbers[rows] <= high)
+
+    def check_movable(self, query: np.ndarray, name: Any) -> None:
+        """Refuse a query of which no column may have another value of a row of the bank."""
+        if not (self.rising or self.falling or self.ranges):
+            return
+        rows = np.arange(self.mixer.n_rows)
+        for j in self.free:
+            codes = self.mixer.codes[:, j]
+            if (codes[rows[self.allows(int(j), query, rows)]] != codes[query[j]]).any():
+                return
+        names = ", ".join(repr(self.mixer.names[j]) for j in self.free)
+        raise ValueError(
+            "increase, decrease and limits must allow a change to a value of a row of the bank, "
+            f"got none for query {name!r:.100} in {names}"
+        )
+
+
+def as_list(given: Any) -> list:
+    """One column, or several, as a list."""
+    return [given] if isinstance(given, str) or not np.iterable(given) else list(given)
+
+
+def _names_as_given(mixer: RowMixer) -> list:
+    """Names of the columns; of an array, their numbers."""
+    return [feature.read.name for feature in mixer.rows]
+
+
+def _column(mixer: RowMixer, parameter: str, name: Any) -> int:
+    """The number of a column that a parameter names."""
+    names = _names_as_given(mixer)
+    if isinstance(name, Hashable) and name in names:
+        return names.index(name)
+    if is_whole(name, 0, len(names) - 1):
+        return int(name)
+    raise ValueError(
+        f"{parameter} must be names or numbers of columns of features, got {name!r:.100}"
+    )
+
+
+def _check_ordered(mixer: RowMixer, parameter: str, j: int, kinds: str) -> None:
+    """Refuse a column that is not of these kinds: "numbers", or "numbers or dates"."""
+    is_date = mixer.rows[j].read.kind == "date"
+    if mixer.numbers[j] is None or (is_date and kinds == "numbers"):
+        raise ValueError(
+            f"{parameter} must name columns of {kinds}, got {mixer.names[j]!r}, a column of "
+            f"{'dates' if is_date else 'categories'}"
+        )
+
+
+def _range(pair: Any, name: Any) -> tuple[float, float]:
+    """The least and the largest value of a column, infinite where there is no such limit."""
+    if not isinstance(pair, tuple | list) or len(pair) != 2:
+        raise ValueError(
+            f"limits of {name!r} must be a pair of the least and the largest value, got "
+            f"{pair!r:.100}"
+        )
+    low = -np.inf if pair[0] is None else pair[0]
+    high = np.inf if pair[1] is None else pair[1]
+    if not (is_real(low, -np.inf, np.inf) and is_real(high, -np.inf, np.inf) and low <= high):
+        raise ValueError(
+            f"limits of {name!r} must be numbers, the first no larger than the second, got "
+            f"{pair!r:.100}"
+        )
+    return float(low), float(high)
 
 
 # -- search ------------------------------------------------------------------------------------
@@ -213,27 +518,30 @@ def _nearest(estimator: Any, query: Embedded) -> Iterator[np.ndarray]:
 class _Search:
     """The search for changes of a query, as cells (d,), that lead to an outcome."""
 
-    cells: Cells
+    mixer: RowMixer
     outcome: Outcome
     query: np.ndarray
-    moves: Moves
+    allowed: AllowedChanges
 
     def towards(self, blocks: Iterable[np.ndarray]) -> Iterator[tuple[int, np.ndarray]]:
         """Each row that gives a counterfactual, of blocks of positions, with its cells (d,)."""
         for block in blocks:
-            ends = self.moves.towards(self.query, block)
+            ends = self.allowed.towards(self.query, block)
             _, reached = self._judge(ends)
             for position, end in zip(block[reached], ends[reached], strict=True):
-                yield position, self._back(self._without_needless(self._towards(end)))
+                yield (
+                    position,
+                    self._moved_back(self._without_needless(self._changed_towards(end))),
+                )
 
     def _judge(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Scores of rows (m, d), (m,), and whether they have the outcome, bool (m,)."""
         if not len(rows):
             return np.zeros(0), np.zeros(0, dtype=bool)
-        return self.outcome.scores(self.cells.model, self.cells.make(rows))
+        return self.outcome.scores(self.mixer.answers, self.mixer.make(rows))
 
-    def _towards(self, end: np.ndarray) -> np.ndarray:
-        """The query with cells of a row that has the outcome, those first that lead furthest."""
+    def _changed_towards(self, end: np.ndarray) -> np.ndarray:
+        """The query with as many cells of a row with the outcome as lead to it, the best first."""
         row, reached = self.query, False
         while not reached:
             row, reached = self._best_change(row, end)
@@ -249,7 +557,7 @@ class _Search:
 
     def _best_change(self, row: np.ndarray, other: np.ndarray) -> tuple[np.ndarray, bool]:
         """A row with one cell of another, and whether it has the outcome; the best if any does."""
-        columns = self.cells.differ(row, other)
+        columns = self.mixer.differing(row, other)
         if not len(columns):
             return row, False
         changed = np.repeat(row[None], len(columns), axis=0)
@@ -258,14 +566,14 @@ class _Search:
         best = np.lexsort((scores, reached))[-1]
         return changed[best], bool(reached[best])
 
-    def _back(self, row: np.ndarray) -> np.ndarray:
+    def _moved_back(self, row: np.ndarray) -> np.ndarray:
         """The same with numbers as near to the query's as the outcome allows."""
         shares = np.arange(1, N_STEPS + 1) / N_STEPS
         line = np.repeat(row[None], N_STEPS, axis=0)
-        for j in self.cells.differ(self.query, row):
-            between = self.cells.between(j, self.query[j], row[j], shares)
-            allowed = self.moves.allowed(j, self.query, between)
-            line[:, j] = np.where(allowed, between, row[j])
+        for j in self.mixer.differing(self.query, row):
+            between = self.mixer.between(j, self.query[j], row[j], shares)
+            is_allowed = self.allowed.allows(j, self.query, between)
+            line[:, j] = np.where(is_allowed, between, row[j])
         return line[self._judge(line)[1].argmax()]  # the last one has it
 
 
@@ -284,14 +592,14 @@ class _Line:
     changed: str = ""
 
 
-def _table_of(lines: list[_Line], cells: Cells) -> Any:
+def _table_of(lines: list[_Line], mixer: RowMixer) -> Table:
     """The table of some lines."""
     columns = {
         name: _joined([getattr(line, name) for line in lines])
         for name in ("query", "row", "target", "prediction", "changed")
     }
-    shown = cells.make(np.stack([line.cells for line in lines]))
-    for name, values in zip(cells.names, plain_values(shown), strict=True):
+    shown = mixer.make(np.stack([line.cells for line in lines]))
+    for name, values in zip(mixer.names, plain_values(shown), strict=True):
         columns[free_name(name, columns)] = values
     return table(columns)
 

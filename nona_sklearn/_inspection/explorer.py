@@ -2,24 +2,85 @@
 
 from __future__ import annotations
 
+import json
+import math
 from typing import Any
 
 import numpy as np
-from sklearn.base import is_classifier
 from sklearn.utils import column_or_1d
 
 from .._data.names import warn_of_other_order
 from .._utils.arrays import object_array
 from .._utils.extras import import_extra
 from .._utils.validation import check_fraction, check_integer, check_lengths, is_missing
+from .answers import OutputAnswers
 from .appearance import Appearance
-from .explored import look_around
-from .explorer_page import explorer_page, title_of
-from .page import as_html, element, write_page
-from .report import footer
-from .unwrap import Unwrapped, unwrap_one_output
+from .displays.learned import EffectDisplay
+from .formatting import (
+    DIGITS,
+    LEAST_DECIMALS,
+    LEAST_SHARE,
+    MOST_DECIMALS,
+    SEPARATED,
+    WORDS,
+    Unit,
+    share,
+    show,
+)
+from .map_data import LEAST_ODDS, Effects, MapData, collect_map_data
+from .page import LONG, footer, render, source, whole_page, write_page
+from .report import LONGEST_BAR, MORE, MOST_COLUMNS, SHAPE
 
 HEIGHT = 760  # pixels of the frame in a notebook
+MAP = "map"  # the element in which Bokeh draws
+MOST_CLASSES, NEGLIGIBLE = 3, 0.005  # of a prediction, above this probability
+UNKNOWN = "#8a8f98"  # colour of rows without a value
+LINK = "#d6006c"  # colour of what leads to the rows behind a prediction
+FEW, LARGE, SMALL = 5_000, 7, 4  # rows, and sizes of dots of at most so many, and of more
+QUERY_LINE = "#111111"  # around queries
+IMPROBABILITY = "1 \N{MINUS SIGN} probability of the label"  # the error of a class
+MOST_SHOWN = 6  # features of a group of equal rows
+MOST_LISTED = 50  # rows to check, and groups of equal rows
+MOST_EQUAL = 20  # rows of a group in the list
+#: How texts and numbers are written, and how many columns are shown, as in a report.
+LIMITS = {
+    "digits": DIGITS,
+    "leastDecimals": LEAST_DECIMALS,
+    "mostDecimals": MOST_DECIMALS,
+    "separated": SEPARATED,
+    "leastShare": LEAST_SHARE,
+    "long": LONG,
+    "columns": MOST_COLUMNS,
+    "more": MORE,
+    "bar": LONGEST_BAR,
+}
+REMAINDER = "othersWeight", "othersTarget", "othersAdjusted", "othersContribution"
+RING: dict[str, Any] = {"fill_color": None, "line_color": LINK}
+FRAME: dict[str, Any] = {
+    "toolbar_location": "above",
+    "match_aspect": True,  # distances are the same in all directions
+    "output_backend": "webgl",
+    "sizing_mode": "stretch_both",
+    "background_fill_alpha": 0,
+    "border_fill_alpha": 0,
+    "outline_line_color": None,
+}
+MOST_BARS = 8  # of a column of categories: those of the lowest and of the highest effects
+MARGIN = 0.03  # of the range of the effects, at both ends
+#: Lengths of a chart of effects.
+CHART = {
+    "width": 320,
+    "height": 190,  # of a curve
+    "left": 66,
+    "right": 10,
+    "top": 8,
+    "bottom": 22,
+    "names": 120,  # width of the names of bars
+    "name": 16,  # characters
+    "bar": 18,  # height of a bar with its gap
+    "apart": 55,  # least distance of labels
+    "points": 12,  # a curve of at most so many has dots
+}
 
 
 class Explorer:
@@ -39,8 +100,7 @@ class Explorer:
 
     def _repr_html_(self):
         """The page in a notebook, in a frame of its own."""
-        look = f"width: 100%; height: {HEIGHT}px; border: 0"
-        return as_html(element("iframe", srcdoc=self._page, style=look, title=self.title))
+        return render("frame.html", page=self._page, height=HEIGHT, title=self.title)
 
     def save(self, path: Any, *, overwrite: bool = False) -> None:
         """Write the page as one file of HTML, which needs no network.
@@ -168,31 +228,30 @@ def explore(
     ):
         raise TypeError(f"reducer must be a transformer, such as PCA(2), got {reducer!r:.100}")
     warn_of_other_order(X=X, y=y)
-    model = unwrap_one_output("explore", model)
-    bank = model.estimator.bank_
-    if len(bank) < 2:
+    answers = OutputAnswers.of_only("explore", model)
+    if len(answers.bank) < 2:
         raise ValueError("the bank must have at least 2 rows to explore, it has 1")
-    query = None if X is None else model.embed(X)
-    n_queries = 0 if query is None else len(query)
-    of_queries = X if query_features is None else query_features
-    found = look_around(
-        model,
-        query,
-        _truth(model, y, n_queries),
-        Appearance.of(bank, features, of_queries, n_queries),
-        n_neighbors=min(n_neighbors, len(bank)),
+    queries = None if X is None else answers.embed(X)
+    n_queries = 0 if queries is None else len(queries)
+    shown = X if query_features is None else query_features
+    data = collect_map_data(
+        answers,
+        queries,
+        _query_targets(answers, y, n_queries),
+        Appearance.of(answers.bank, features, shown, n_queries),
+        n_neighbors=min(n_neighbors, len(answers.bank)),
         coverage=coverage,
         max_rows=max_rows,
         reducer=reducer,
         random_state=random_state,
     )
-    page = explorer_page(found, coverage, footer(model))
-    return Explorer(title_of(found), page)
+    title = _title(data)
+    return Explorer(title, _page(data, title, coverage, footer(answers.model.estimator)))
 
 
-def _truth(model: Unwrapped, y: Any, n_queries: int) -> np.ndarray:
+def _query_targets(answers: OutputAnswers, y: Any, n_queries: int) -> np.ndarray:
     """The targets of queries, as numbers or labels; gaps where they are not known."""
-    of_classes = is_classifier(model.estimator)
+    of_classes = answers.is_of_classes
     if y is None:
         return np.full(n_queries, None if of_classes else np.nan)
     values = column_or_1d(y, dtype=object if of_classes else np.float64)
@@ -202,3 +261,278 @@ def _truth(model: Unwrapped, y: Any, n_queries: int) -> np.ndarray:
     if np.isinf(values).any():
         raise ValueError(f"y must be finite, or NaN where it is not known, got {values.max()}")
     return values
+
+
+def _title(data: MapData) -> str:
+    """What the page is about."""
+    n_queries = len(data.names) - data.n_stored
+    title = f"Predictions of {data.target_name}: {data.n_stored:,} stored row"
+    title += "" if data.n_stored == 1 else "s"
+    if not n_queries:
+        return title
+    return f"{title} and {n_queries:,} {'query' if n_queries == 1 else 'queries'}"
+
+
+def _page(data: MapData, title: str, coverage: float, footer_text: str) -> str:
+    """The page, as HTML."""
+    from bokeh.core.types import ID
+    from bokeh.document import Document
+    from bokeh.embed import json_item
+    from bokeh.events import DocumentReady
+    from bokeh.models import ColumnDataSource, CustomJS
+    from bokeh.resources import Resources
+
+    sources = {
+        "rows": ColumnDataSource(_rows(data), name="rows"),
+        "behind": ColumnDataSource(_lines(data)),
+        "links": ColumnDataSource({name: [] for name in ("x0", "y0", "x1", "y1", "width")}),
+    }
+    error = "absolute error" if data.classes is None else IMPROBABILITY
+    modes = {"target": data.target_name, "prediction": "prediction", "error": error}
+    colors = {mode: _color(data, mode) for mode in modes}
+    plot, dots = _draw(data, sources, colors["target"])
+    arguments = dots | {"colors": colors, "about": _about(data, coverage)}
+    document = Document()
+    document.add_root(plot)
+    program = CustomJS(args=sources | arguments, code=source("explorer.mjs"), module=True)
+    document.js_on_event(DocumentReady, program)
+    errors = data.predictions.errors[data.first_in_order :]
+    body = render(
+        "explorer.html",
+        title=title,
+        data=data,
+        modes=modes,
+        n_ordered=len(errors),
+        has_errors=bool(np.isfinite(errors).any()),
+        most_listed=MOST_LISTED,
+        most_equal=MOST_EQUAL,
+        most_shown=MOST_SHOWN,
+        least_odds=LEAST_ODDS,
+        target_name=data.target_name,
+        unit=data.unit,
+        **_effects(data.effects),
+        footer=footer_text,
+        map_id=MAP,
+        map_json=json.dumps(json_item(plot, ID(MAP))).replace("<", "\\u003c"),
+    )
+    library = Resources(mode="inline", components=["bokeh", "bokeh-gl"]).js_raw
+    sheets = [source("report.css"), source("explorer.css")]
+    return whole_page(title, body, sheets=sheets, programs=library)
+
+
+# -- what the map and the program read --------------------------------------------------------
+
+
+def _rows(data: MapData) -> dict[str, Any]:
+    """What the program reads of the rows, a column for each."""
+    predictions = data.predictions
+    is_query = np.arange(len(data.names)) >= data.n_stored
+    size = LARGE if len(data.names) <= FEW else SMALL
+    columns = dict(zip("xy", data.xy.T, strict=True)) | {
+        "size": np.where(is_query, LARGE + 3, size).astype(np.uint8),
+        "marker": np.where(is_query, "diamond", "circle").tolist(),
+        "name": [show(name) for name in data.names],
+        "target": _coded(data, data.targets),
+        "prediction": _coded(data, predictions.predictions),
+        "error": abs(predictions.errors),
+    }
+    columns |= dict(zip(REMAINDER, predictions.remainder.T.astype(np.float32), strict=True))
+    if data.classes is None:
+        columns |= dict(zip(("low", "high"), predictions.details.T, strict=True))
+        columns["place"] = data.decimals.astype(np.int16)
+    else:
+        columns["chances"] = [_chances(data, row) for row in predictions.details]
+    return columns | {f"f{j}": values for j, values in enumerate(data.columns.values())}
+
+
+def _coded(data: MapData, values: np.ndarray) -> np.ndarray:
+    """Numbers as they are, labels as their numbers; NaN where a label is not known."""
+    if data.classes is None:
+        return values.astype(float)
+    codes = {label: float(i) for i, label in enumerate(data.classes)}
+    return np.array([codes.get(value, np.nan) for value in values])
+
+
+def _chances(data: MapData, probabilities: np.ndarray) -> str:
+    """The most probable classes of a prediction."""
+    assert data.classes is not None
+    likely = np.argsort(-probabilities, kind="stable")[:MOST_CLASSES]
+    likely = likely[probabilities[likely] > NEGLIGIBLE]
+    return ", ".join(f"{show(data.classes[i])}: {share(probabilities[i])}" for i in likely)
+
+
+def _lines(data: MapData) -> dict[str, np.ndarray]:
+    """The rows behind all predictions, row by row of the map."""
+    predictions = data.predictions
+    columns = {
+        "row": predictions.positions.astype(np.int32),
+        "weight": predictions.weights.astype(np.float32),
+        "adjusted": predictions.adjusted.astype(np.float32),
+    }
+    differs = np.moveaxis(predictions.differs.astype(np.uint8), 2, 0)
+    columns |= {f"differs{rank}": columns_of_rank for rank, columns_of_rank in enumerate(differs)}
+    return {name: values.ravel() for name, values in columns.items()}
+
+
+def _about(data: MapData, coverage: float) -> dict[str, Any]:
+    """What the program needs beside the rows."""
+    first = data.first_in_order
+    order = np.argsort(-abs(data.predictions.errors[first:]), kind="stable") + first
+    classes = data.classes
+    return {
+        "target": data.target_name,
+        "labels": None if classes is None else [show(label) for label in classes],
+        "decimals": data.unit.decimals,
+        "place": data.unit.place,
+        "columns": [*data.columns],
+        "pictures": data.has_pictures,
+        "columnOrder": data.column_order.astype(np.uint8).ravel(),
+        "coverage": f"{coverage:.0%}",
+        "nStored": data.n_stored,
+        "nNeighbors": data.predictions.positions.shape[1],
+        "order": order.astype(np.int32),
+        "words": WORDS,
+        "shape": SHAPE,
+        "limits": LIMITS,
+    }
+
+
+def _color(data: MapData, mode: str) -> Any:
+    """The colours of rows by their targets, predictions or errors."""
+    from bokeh.models import LinearColorMapper
+    from bokeh.palettes import Viridis256
+
+    if data.classes is not None and mode != "error":
+        n_classes = len(data.classes)
+        palette, low, high = _palette(n_classes), -0.5, n_classes - 0.5
+        return LinearColorMapper(palette=palette, low=low, high=high, nan_color=UNKNOWN)
+    values = abs(data.predictions.errors) if mode == "error" else data.targets
+    values = values[np.isfinite(values.astype(float))].astype(float)
+    low, high = np.quantile(values, [0.01, 0.99]) if len(values) else (0.0, 1.0)
+    return LinearColorMapper(palette=Viridis256, low=low, high=high, nan_color=UNKNOWN)
+
+
+def _palette(n_classes: int) -> list[str]:
+    """A colour for each class."""
+    from bokeh.palettes import Category10, Category20, Colorblind, Turbo256, interp_palette
+
+    for palette in (Colorblind[8], Category10[10], Category20[20]):
+        if n_classes <= len(palette):
+            return list(palette[:n_classes])
+    return list(interp_palette(Turbo256, n_classes))
+
+
+def _draw(data: MapData, sources: dict[str, Any], color: Any) -> tuple[Any, dict[str, Any]]:
+    """The map, and its dots, of stored rows and of queries."""
+    from bokeh.models import BooleanFilter, CDSView, HoverTool, TapTool
+    from bokeh.plotting import figure
+
+    plot = figure(tools="pan,wheel_zoom,box_zoom,reset", active_scroll="wheel_zoom", **FRAME)
+    plot.axis.visible = plot.grid.visible = False  # the directions have no meaning
+    plot.toolbar.logo = None
+    links = sources["links"]
+    plot.segment("x0", "y0", "x1", "y1", source=links, line_width="width", line_color=LINK)
+    is_stored = np.arange(len(data.names)) < data.n_stored
+    looks = {"stored": (UNKNOWN, is_stored), "queries": (QUERY_LINE, ~is_stored)}
+    dots = {  # queries are drawn last
+        name: plot.scatter(
+            "x",
+            "y",
+            source=sources["rows"],
+            view=CDSView(filter=BooleanFilter(which.tolist())),
+            size="size",
+            marker="marker",
+            fill_color={"field": "target", "transform": color},
+            line_color=line,
+            line_width=0.5 if name == "stored" else 1.5,
+            nonselection_alpha=0.6 if name == "stored" else 1,
+            selection_line_color=LINK,
+        )
+        for name, (line, which) in looks.items()
+    }
+    plot.scatter("x1", "y1", source=links, size=14, line_width=2, **RING)
+    plot.scatter("x0", "y0", source=links, size=18, line_width=3, **RING)
+    for drawn in dots.values():  # one tool of both would announce the queries alone
+        plot.add_tools(
+            HoverTool(renderers=[drawn], tooltips=None, visible=False, callback=_announce("hover"))
+        )
+    plot.add_tools(TapTool(renderers=[*dots.values()]))
+    sources["rows"].selected.js_on_change("indices", _announce("tap"))
+    return plot, dots
+
+
+def _announce(name: str) -> Any:
+    """What happens on the map, as an event for the program."""
+    from bokeh.models import CustomJS
+
+    code = f"dispatchEvent(new CustomEvent('nona-{name}', {{detail: [cb_obj, cb_data]}}))"
+    return CustomJS(code=code)
+
+
+# -- charts of effects -------------------------------------------------------------------------
+
+
+def _effects(effects: Effects | None) -> dict[str, Any]:
+    """The charts of what columns add to predictions, all on one scale."""
+    if effects is None:
+        return {"effects": None}
+    scale = _Scale(np.concatenate([display.effects for display in effects.displays]))
+    charts = [_Chart(display, scale) for display in effects.displays]
+    return {"effects": effects, "charts": charts, "scale": scale, "lengths": CHART}
+
+
+class _Scale:
+    """The effects from `low` to `high`, which all charts have in common; 0 is between them."""
+
+    def __init__(self, effects: np.ndarray) -> None:
+        self.low = min(0.0, effects.min())
+        self.high = max(0.0, effects.max())
+        largest = max(self.high, -self.low)
+        power = 10.0 ** math.floor(math.log10(largest))
+        # Between two lines: the largest round number that is on the scale.
+        self.step = power * next(digit for digit in (5, 2, 1) if digit * power <= largest)
+
+    @property
+    def marks(self) -> list[float]:
+        """The effects that have lines."""
+        first, last = math.ceil(self.low / self.step), math.floor(self.high / self.step)
+        return [i * self.step for i in range(first, last + 1)]
+
+    def write(self, mark: float) -> str:
+        """The number at a line: a multiple of the step, which has one digit."""
+        return Unit(place=-math.floor(math.log10(self.step))).signed(mark) or "0"
+
+    def between(self, start: float, end: float, effects: Any) -> Any:
+        """Where effects are drawn, if the scale leads from one length to another."""
+        margin = MARGIN * (self.high - self.low)
+        share = (effects - self.low + margin) / (self.high - self.low + 2 * margin)
+        return start + (end - start) * share
+
+
+class _Chart:
+    """The effects of a column: a curve over numbers or dates, or a bar for each category."""
+
+    def __init__(self, display: EffectDisplay, scale: _Scale) -> None:
+        self.name = display.feature_name
+        self.values = display.values
+        self.effects = display.effects
+        self.is_curve = self.values.dtype.kind in "iufmM"
+        self.ends = self.effects.argmin(), self.effects.argmax()
+        self.scale = scale
+
+    def points(self) -> list[tuple[str, str]]:
+        """The points of a curve, one at most for each unit of the width."""
+        right, bottom = CHART["width"] - CHART["right"], CHART["height"] - CHART["bottom"]
+        values = self.values.astype(float if self.values.dtype.kind in "iuf" else np.int64)
+        share = (values - values[0]) / ((values[-1] - values[0]) or 1)
+        x = CHART["left"] + (right - CHART["left"]) * share
+        y = self.scale.between(bottom, CHART["top"], self.effects)
+        return [(f"{x[i]:.1f}", f"{y[i]:.1f}") for i in np.unique(x.round(), return_index=True)[1]]
+
+    def bars(self) -> list[tuple[str, float | None]]:
+        """Names and effects of categories, the highest first; of many, both ends."""
+        bars = [*zip(map(str, self.values), self.effects, strict=True)][::-1]
+        if (n_left_out := len(bars) - MOST_BARS) > 1:
+            half = MOST_BARS // 2
+            bars = [*bars[:half], (f"{n_left_out} others", None), *bars[-half:]]
+        return bars

@@ -1,4 +1,4 @@
-"""Values as people read them: numbers of one unit, shares, entries of a table."""
+"""Values as people read them: numbers of one unit, shares, entries of a table; and words."""
 
 from __future__ import annotations
 
@@ -22,20 +22,31 @@ LARGEST_LOG = 700.0  # whose exponential is finite
 LEAST_SHARE = 0.0005  # is not written as 0
 
 
+#: The words of tables and pictures, which reports and the program of an explorer fill in.
+WORDS = {
+    "beside": "The query and the rows behind its prediction",
+    "adjusted": "adjusted to the query",
+    "contribution": "contribution",
+    "one_row": "One row makes up {share} of the prediction.",
+    "some_rows": "These {n} rows make up {share} of the prediction.",
+    "marked": " Yellow: the largest differences of each row.",
+    "differs": " (differs)",
+    "adds": "Their targets have a weighted mean of {mean}; the adjustment adds {amount}.",
+    "takes": "Their targets have a weighted mean of {mean}; the adjustment takes {amount} away.",
+    "dots": "Dots: {target}. Larger dots have more weight.",
+    "rings": " Rings: adjusted to the query.",
+    "line": " Line: the prediction, in its interval.",
+    "dashed": " Dashed: the true value.",
+    "further": "{n} further columns",
+}
+
+
 @dataclass(frozen=True)
 class Unit:
-    """Numbers of one unit: given ones, and computed ones, which an interval rounds.
+    """Numbers of one unit: given ones, and computed ones, which an interval rounds."""
 
-    Parameters
-    ----------
-    decimals : int, optional
-        Of given numbers. None: these are labels of classes.
-    place : int, optional
-        The decimals to which computed numbers are rounded; -2: to hundreds.
-    """
-
-    decimals: int | None = None
-    place: int | None = None
+    decimals: int | None = None  # of given numbers. None: these are labels of classes
+    place: int | None = None  # the decimals to which computed numbers are rounded; -2: to hundreds
 
     @classmethod
     def of(cls, values: Iterable[Any], width: float = 0.0) -> Unit:
@@ -140,3 +151,8 @@ def show(value: Any) -> str:
     if isinstance(value, datetime.datetime):
         return value.isoformat(sep=" ").removesuffix(" 00:00:00")
     return str(value)
+
+
+def shortened(text: str, most: int) -> str:
+    """A text of at most so many characters, whose end is cut off."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"

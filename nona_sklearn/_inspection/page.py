@@ -1,101 +1,130 @@
-"""Pages of HTML in one file: elements, whose texts are escaped, and the frame around them."""
+"""Pages of HTML in one file, made of the templates beside this module."""
 
 from __future__ import annotations
 
+import datetime
 import re
-from collections.abc import Iterable
+from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
-from xml.etree import ElementTree
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from .._utils.files import as_path, destination, put_in_place
-from .._utils.validation import check_flag
+from .._utils.validation import check_flag, is_missing
+from .._version import __version__
+from .formatting import WORDS, share, shortened, show, show_value
 
-Element = ElementTree.Element
-Child = str | Element | None
-#: What a page may load: only what is in it. A page with scripts is drawn by Bokeh, which makes
-#: functions and modules of texts.
+TEMPLATES = "templates"
+#: A page may load only what is in it. Bokeh draws a page with scripts; it makes functions and
+#: modules of texts.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'"
 SCRIPTS = "; script-src 'unsafe-inline' 'unsafe-eval' blob:"
 OTHER_FORMATS = ".pdf", ".png", ".svg", ".docx", ".json", ".csv", ".md", ".txt"
 #: Characters that change the direction of the text after them.
 DIRECTIONS = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+LONG, LONGEST = 40, 150  # characters of a feature: it is set as a text, and its rest is folded
 
 
-def element(tag: str, *children: Child | Iterable[Child], **attributes: Any) -> Element:
-    """An element with texts, which are escaped, and other elements.
+@dataclass(frozen=True)
+class Cell:
+    """A cell of a table."""
 
-    An underscore at the end of an attribute's name is left out, as of ``class_``, and others
-    become hyphens. None is no child.
-    """
-    given = {k.rstrip("_").replace("_", "-"): str(value) for k, value in attributes.items()}
-    made, last = ElementTree.Element(tag, given), None
-    for child in _flat(children):
-        if isinstance(child, str):
-            if last is None:
-                made.text = (made.text or "") + child
-            else:
-                last.tail = (last.tail or "") + child
-        else:
-            made.append(child)
-            last = child
-    return made
+    text: str = ""  # its text, or the beginning of a long one
+    rest: str = ""  # the rest of a long text, which the page shows on demand
+    look: str = ""  # its class in the style sheet
+    picture: str = ""  # address of a picture, in place of a text
+    bar: str = ""  # length of a bar under the text, in em
+    differs: bool = False  # whether the row differs here most from the query
 
+    @classmethod
+    def of_feature(cls, value: Any, differs: bool = False) -> Cell:
+        """The cell of a feature; the rest of a long text is folded."""
+        text = show_value(value)
+        look = "text" if len(text) > LONG else ""
+        if len(text) <= LONGEST:
+            return cls(text, look=look, differs=differs)
+        return cls(f"{text[:LONGEST]}…", f"…{text[LONGEST:]}", look, differs=differs)
 
-def _flat(children: Iterable[Child | Iterable[Child]]) -> Iterable[str | Element]:
-    """The children, those of lists one by one."""
-    for child in children:
-        if isinstance(child, str | Element):
-            yield child
-        elif child is not None:
-            yield from _flat(child)
-
-
-def own_text(text: str) -> Element:
-    """A text of a user, whose direction does not change that of the text around it."""
-    return element("bdi", text)
+    @property
+    def classes(self) -> str:
+        """Its classes in the style sheet; numbers stay on one line."""
+        is_number = not self.rest and (self.text[-1:].isdigit() or self.text[-1:] == "%")
+        names = self.look, "differs" if self.differs else "", "number" if is_number else ""
+        return " ".join(filter(None, names))
 
 
-def as_html(*parts: Element) -> str:
-    """The text of elements."""
-    return "".join(ElementTree.tostring(part, encoding="unicode", method="html") for part in parts)
+@dataclass(frozen=True)
+class Table:
+    """A table that scrolls where it is too wide."""
+
+    caption: str  # what it shows
+    head: list[str]  # the names of its columns
+    lines: list[list]  # its lines, each with its name first
+    look: str = "plain"  # "beside": a line parts the second column, which is the query's
+
+    @property
+    def rows(self) -> list[list[Cell]]:
+        """The head and then the lines, as cells."""
+        rows: list[list] = [self.head, *self.lines]
+        return [[cell if isinstance(cell, Cell) else Cell(cell) for cell in row] for row in rows]
 
 
-def style(name: str) -> Element:
-    """The style sheet of this package with a name."""
-    return element("style", (files(__package__) / name).read_text(encoding="utf-8"))
+ENVIRONMENT = Environment(
+    loader=PackageLoader(__package__, TEMPLATES),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+ENVIRONMENT.globals["words"] = WORDS
+ENVIRONMENT.filters |= {
+    "decimal": "{:.1f}".format,  # in a picture
+    "percent": "{:.0%}".format,
+    "share": share,
+    "shortened": shortened,
+    "show": show,
+    "show_value": show_value,
+}
+ENVIRONMENT.tests["missing"] = is_missing
+
+
+def render(template: str, **values: Any) -> str:
+    """The HTML of a template with these values, which are escaped."""
+    return ENVIRONMENT.get_template(template).render(values).strip()
+
+
+def source(name: str) -> str:
+    """A style sheet or a program, as it is."""
+    return (files(__package__) / TEMPLATES / name).read_text(encoding="utf-8")
 
 
 def whole_page(
-    title: str, *body: Element, head: Iterable[Element] = (), scripts: bool = False
+    title: str, body: str, *, sheets: list[str], programs: list[str] | None = None
 ) -> str:
     """A page that needs no other file, and that can load none."""
-    policy = POLICY + (SCRIPTS if scripts else "")
-    page = element(
-        "html",
-        element(
-            "head",
-            element("meta", charset="utf-8"),
-            element("meta", http_equiv="Content-Security-Policy", content=policy),
-            element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-            element("title", DIRECTIONS.sub("", title)),
-            head,
-        ),
-        element("body", body),
-        lang="en",
+    return render(
+        "page.html",
+        title=DIRECTIONS.sub("", title),
+        policy=POLICY if programs is None else POLICY + SCRIPTS,
+        sheets=sheets,
+        programs=programs or [],
+        body=body,
     )
-    return f"<!DOCTYPE html>\n{as_html(page)}\n"
+
+
+def footer(estimator: Any) -> str:
+    """The estimator, the version and the date."""
+    return (
+        f"{type(estimator).__name__} of nona_sklearn {__version__}, "
+        f"{len(estimator.bank_):,} stored rows, {datetime.date.today().isoformat()}"
+    )
 
 
 def write_page(page: str, path: Any, overwrite: Any) -> None:
     """Write a page as a file, where none is unless `overwrite` is True.
 
     A name without an ending gets ".html", without which no browser would open it.
-
-    Raises
-    ------
-    ValueError
-        If the name has the ending of another format.
     """
     check_flag("overwrite", overwrite)
     path = as_path("path", path)
@@ -107,38 +136,3 @@ def write_page(page: str, path: Any, overwrite: Any) -> None:
         path = path.with_name(f"{path.name}.html")
     with put_in_place(destination(path, overwrite)) as place:
         place.write_text(page, encoding="utf-8")
-
-
-def table(caption: str, head: list, lines: list[list], *, query: bool = False) -> Element:
-    """A table that scrolls where it is too wide; with `query`, a line parts the second column.
-
-    Cells are texts, or elements for their contents and class; the first of a line is its name.
-    """
-    made = element(
-        "table",
-        element("caption", caption),
-        element("thead", element("tr", [_cell("th", name, scope="col") for name in head])),
-        element("tbody", [_line(line) for line in lines]),
-        class_="beside" if query else "plain",
-    )
-    return element("div", made, class_="scroll", role="region", tabindex=0, aria_label=caption)
-
-
-def _line(cells: list) -> Element:
-    first, *others = cells
-    return element("tr", _cell("th", first, scope="row"), [_cell("td", cell) for cell in others])
-
-
-def _cell(tag: str, content: Any, **attributes: Any) -> Element:
-    """A cell of some content; numbers stay on one line."""
-    own = content if isinstance(content, Element) else element("span", own_text(content))
-    text = own.findtext("bdi") or own.text or ""
-    names = [own.get("class", ""), "number" if text[-1:].isdigit() or text[-1:] == "%" else ""]
-    attributes["class_"] = " ".join(filter(None, names)) or None
-    given = {name: value for name, value in attributes.items() if value is not None}
-    return element(tag, own.text or "", list(own), **given)
-
-
-def details(summary: Child, *content: Child) -> Element:
-    """What is shown on demand."""
-    return element("details", element("summary", summary), content)

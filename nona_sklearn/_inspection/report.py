@@ -2,71 +2,54 @@
 
 from __future__ import annotations
 
-import datetime
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from sklearn.base import is_classifier
 from sklearn.neighbors import NearestNeighbors
 from sklearn.utils import _safe_indexing
 
 from .._data.sample import Embedded
-from .._data.table_encoder import TableEncoder
-from .._estimators.attributions import additive_trend
 from .._estimators.queries import own_row
 from .._estimators.side_by_side import (
-    Feature,
     checked_table,
     differences_of,
     largest_differences,
     rows_of_bank,
 )
-from .._estimators.stored_rows import about_stored_row
 from .._inference.explanation import Explanation
 from .._utils.arrays import object_array
 from .._utils.snapshots import snapshot
 from .._utils.validation import check_fraction, check_integer, is_missing
-from .._version import __version__
+from ..embedding import WeightedFeatures
+from .answers import OutputAnswers
 from .appearance import IMAGES, TABLE, Appearance, kind_of
-from .cells import Cells
-from .counterfactuals import COUNTERFACTUAL, N_CANDIDATES, find
+from .counterfactuals import (
+    COUNTERFACTUAL,
+    N_CANDIDATES,
+    AllowedChanges,
+    RowMixer,
+    as_list,
+    find_counterfactuals,
+    make_outcome,
+)
 from .displays.neighbors import check_class, check_number
-from .dots import dots
-from .formatting import MINUS, Unit, factor, odds, share, show, show_value, signed_share
-from .moves import Moves, listed
-from .one_output import OneOutput, one_output
-from .outcomes import make_outcome
-from .page import (
-    Child,
-    Element,
-    as_html,
-    details,
-    element,
-    own_text,
-    style,
-    table,
-    whole_page,
-    write_page,
+from .formatting import (
+    WORDS,
+    Unit,
+    factor,
+    odds,
+    share,
+    show,
+    show_value,
+    signed_share,
 )
-from .stability import Stability
-from .unwrap import Unwrapped, unwrap
-from .wording import (
-    ADDS,
-    ADJUSTED,
-    BESIDE,
-    CONTRIBUTION,
-    DIFFERS,
-    FURTHER,
-    MARKED,
-    ONE_ROW,
-    SOME_ROWS,
-    TAKES,
-)
+from .page import Cell, Table, footer, render, source, whole_page, write_page
+from .unwrap import unwrap
 
 MOST_COLUMNS = 12  # of a table, and classes, that are shown at once
-MORE = 3  # columns beyond these that are not hidden either, if there are no others
-MOST_ADJUSTMENTS = 6  # columns whose adjustments are
+MORE = 3  # columns beyond these that are not folded either, if there are no others
+MOST_ADJUSTMENTS = 6  # columns whose adjustments are shown at once
 MOST_CHANGES = 4  # of a counterfactual that are named in a sentence
 N_USUAL = 256  # rows of the bank whose distances to their nearest are compared with the query's
 LONGEST_BAR = 3.5  # em
@@ -74,27 +57,12 @@ UNUSUAL = 0.95  # share of these rows that have a nearer one
 SHEET = "report.css"
 SMALL = 0.05  # of the largest adjustment by a column: columns below it are put together
 LEAST_CLASS = 0.01  # probability of a class that has a line of its own
-LONG, LONGEST = 40, 150  # characters of a text: it is set as a text, and its rest is hidden
-REQUESTS = {"y": "To become ", "at_least": "To reach at least ", "at_most": "To be at most "}
-DIRECTIONS = {"fixed": "fixed", "increase": "only rising", "decrease": "only falling"}
-ADJUSTMENTS = (
-    "By how much each column adjusts the target of a row to the query. The split depends on the "
-    "other differences of the two rows."
-)
-OTHER = (
-    ' "other" is the sum of small parts, and of what no column explains: an unusual target counts '
-    "only in part."
-)
-PRICES = (
-    "By how much each difference changes the target of a row. The same difference counts the same "
-    'for each row, and in each report. "interplay" is what several columns do together.'
-)
-ODDS = (
-    ": those of a row, predicted without itself, times the factors of all differences, are those "
-    'of the query. The same difference has the same factor for each row. "interplay" is what '
-    "several columns do together."
-)
-OTHER_ODDS = ' "other" is the product of small factors, and of that of the votes of rows.'
+DIRECTIONS = "fixed", "increase", "decrease"
+SUBSAMPLE = 0.9  # of the rows, in each refit
+AGAIN = 0.9  # of the refits that contain a row: it counts as named again
+#: A row is steady that more refits name than not: stability selection bounds the rows that are
+#: selected in error for such thresholds alone.
+STEADY = 0.5
 
 
 class NeighborsReport:
@@ -197,49 +165,54 @@ class NeighborsReport:
         if query_features is not None and (features is None or row is not None):
             needed = "features" if features is None else "X"
             raise ValueError(f"query_features needs {needed}, got it without")
-        called = None
-        if row is not None:
-            model, X, y_true, called = _without(model, row, features, y_true)
-        model, target = one_output(model, output)
-        if row is not None:
-            y_true = np.ravel(y_true)[model.number if isinstance(model, OneOutput) else 0]
-        elif y_true is not None:
-            _check_truth(model, y_true)
-        look = Appearance()
+        name = None
+        if row is None:
+            answers = OutputAnswers.of(model, output)
+            _check_truth(answers, y_true)
+        else:
+            _check_row(model, row, features, y_true)
+            answers = OutputAnswers.of(model, output)
+            answers, X, y_true, name = _without_row(answers, row, features)
+        appearance = Appearance()
         if features is not None and kind_of(features) != TABLE:
-            of_query = X if query_features is None else query_features
-            look, features = Appearance.of(model.estimator.bank_, features, of_query, 1), None
+            shown = X if query_features is None else query_features
+            appearance, features = Appearance.of(answers.bank, features, shown, 1), None
+        prediction = _Prediction.of(answers, X, features, n_neighbors, coverage, name)
+        stability = None
+        if n_refits is not None:
+            stability = Stability.of(prediction, n_refits, n_neighbors)
         wanted = {"y": y, "at_least": at_least, "at_most": at_most}
         allowed = {"fixed": fixed, "increase": increase, "decrease": decrease, "limits": limits}
-        case = _Case.of(
-            *(model, X, features, n_neighbors, coverage, n_refits),
+        contrast = _contrast(prediction, wanted, allowed)
+        worth = _find_worth(prediction)
+        rows, further_rows = _tables_of_rows(prediction, appearance, stability, worth)
+        self.title = f"Prediction of {answers.target_name} for {prediction.query_name}"
+        self._article = render(
+            "report.html",
+            prediction=prediction,
+            coverage=coverage,
             y_true=y_true,
-            called=called,
-            target_name=target,
-            look=look,
+            stored_row=_stored_row(prediction),
+            share_of_nearer_rows=_share_of_nearer_rows(prediction),
+            unusual=UNUSUAL,
+            probabilities=_probabilities(prediction) if answers.is_of_classes else None,
+            dots=None if answers.is_of_classes else _Dots(prediction, y_true),
+            shape=SHAPE,
+            stability=stability,
+            rows=rows,
+            further_rows=further_rows,
+            adjustments=_adjustments(prediction, worth),
+            contrast=contrast,
+            n_candidates=N_CANDIDATES,
+            footer=footer(answers.model.estimator),
         )
-        self.title = f"Prediction of {case.target_name} for {case.called}"
-        self._heading: list[Child] = [
-            "Prediction of ",
-            own_text(case.target_name),
-            " for ",
-            own_text(case.called),
-        ]
-        contrasts, worth = _find_contrasts(case, wanted, allowed), _find_worth(case)
-        self._parts = [
-            _headline(case, coverage),
-            _rows_section(case, worth),
-            _adjustments_section(case, worth),
-            _contrasts_section(case, contrasts, wanted, allowed),
-            footer(case.model),
-        ]
 
     def __repr__(self) -> str:
         return f"<NeighborsReport: {self.title}>"
 
     def _repr_html_(self) -> str:
         """The report in a notebook."""
-        return as_html(style(SHEET), self._article())
+        return f"<style>{source(SHEET)}</style>{self._article}"
 
     def save(self, path: Any, *, overwrite: bool = False) -> None:
         """Write the report as one file of HTML.
@@ -271,112 +244,90 @@ class NeighborsReport:
         <NeighborsReport: Prediction of target for the query>
         >>> report.save(Path(tempfile.mkdtemp(), "decision.html"))
         """
-        write_page(whole_page(self.title, self._article(), head=[style(SHEET)]), path, overwrite)
-
-    def _article(self) -> Element:
-        return element("article", element("h1", self._heading), self._parts, class_="nona-report")
+        write_page(whole_page(self.title, self._article, sheets=[source(SHEET)]), path, overwrite)
 
 
-# -- what is shown -----------------------------------------------------------------------------
+# -- the prediction ----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class _Case:
-    """A query, its prediction and the rows behind it.
+class _Prediction:
+    """The prediction of one query, and the rows behind it."""
 
-    Parameters
-    ----------
-    model : Unwrapped
-        The fitted model.
-    X : table of one row
-        The query.
-    features : table, optional
-        Features of the bank's rows.
-    query : Embedded
-        The query.
-    cells : Cells, optional
-        Those of the bank's rows and of the query, if there are features.
-    prediction, y_true : float or label
-        The prediction, and the true target or None.
-    found : Explanation
-        Of the prediction.
-    unit : Unit
-        How targets and predictions are written.
-    target_name : str
-        Name of the target.
-    look : Appearance
-        Texts or images of the bank's rows and of the query, if they are given.
-    interval : ndarray of shape (2,), optional
-        The ends of the prediction interval of a number.
-    stability : Stability, optional
-        How steady the rows are.
-    """
-
-    model: Any
-    X: Any
-    features: Any
+    answers: OutputAnswers
+    X: Any  # the query, a table of one row
+    features: Any  # of the bank's rows, or None
     query: Embedded
-    cells: Cells | None
-    prediction: Any
-    y_true: Any
-    found: Explanation
-    unit: Unit
-    target_name: str
-    look: Appearance
-    interval: np.ndarray | None = None
-    stability: Stability | None = None
+    mixer: RowMixer | None  # features of the bank's rows and of the query, if there are any
+    value: Any  # a number or a label
+    explanation: Explanation
+    unit: Unit  # how targets and predictions are written
+    interval: np.ndarray | None  # (2,), of a number
+    probabilities: np.ndarray | None  # (n_classes,), of classes
 
     @classmethod
     def of(
         cls,
-        model: Any,
+        answers: OutputAnswers,
         X: Any,
         features: Any,
         n_neighbors: int,
         coverage: float,
-        n_refits: int | None,
-        called: Any,
-        **known: Any,
-    ) -> _Case:
-        """Predict a query, which may be called otherwise, and explain the prediction."""
-        query = model.embed(X)
-        if called is not None and len(query) == 1:
-            query = replace(query, labels=object_array([called]))
-        prediction = model.predict(query)
-        if len(prediction) != 1:
-            raise ValueError(f"X must be one row, got {len(prediction)}")
-        n_neighbors = min(n_neighbors, len(model.estimator.bank_))
-        found = model.explanation(query, n_neighbors)
-        if not found.of_rows.any():
+        name: Any,
+    ) -> _Prediction:
+        """Predict a query and explain its prediction; a name replaces that in `X`."""
+        query = answers.embed(X)
+        if len(query) != 1:
+            raise ValueError(f"X must be one row, got {len(query)}")
+        if name is not None:
+            query = replace(query, labels=object_array([name]))
+        explanation = answers.explanation(query, min(n_neighbors, len(answers.bank)))
+        if not explanation.of_rows.any():
             raise ValueError("the query has no neighbors: no row of the bank is earlier than it")
-        cells = None if features is None else Cells.of(model, X, features)
-        known |= {"query": query, "cells": cells, "prediction": prediction[0], "found": found}
-        if n_refits is not None:
-            known["stability"] = Stability.of(model, query, n_refits, n_neighbors)
-        if is_classifier(model.estimator):
-            return cls(model, X, features, unit=Unit(), **known)
-        ends = model.predict_quantiles(query, [(1 - coverage) / 2, (1 + coverage) / 2])[0]
-        unit = Unit.of([prediction[0], *found.targets.ravel()], ends[1] - ends[0])
-        return cls(model, X, features, unit=unit, interval=ends, **known)
+        (value,) = answers.predict(query)
+        unit, interval, probabilities = Unit(), None, None
+        if answers.is_of_classes:
+            (probabilities,) = answers.predict_proba(query)
+        else:
+            (interval,) = answers.predict_interval(query, coverage)
+            unit = Unit.of([value, *explanation.targets.ravel()], interval[1] - interval[0])
+        mixer = None if features is None else RowMixer.of(answers, X, features)
+        of_query = answers, X, features, query, mixer
+        return cls(*of_query, value, explanation, unit, interval, probabilities)
 
     @property
-    def called(self) -> str:
-        """What the query is called in a sentence."""
+    def query_name(self) -> str:
+        """The query's name in a sentence."""
         return "the query" if self.query.labels is None else show(self.query.labels[0])
 
     @property
-    def name(self) -> str:
-        """What its column is called."""
-        return self.called.removeprefix("the ") if self.query.labels is None else self.called
+    def column_name(self) -> str:
+        """The query's name in a table."""
+        return "query" if self.query.labels is None else self.query_name
 
     @property
-    def of_classes(self) -> bool:
-        """Whether targets are classes."""
-        return is_classifier(self.model.estimator)
+    def rows(self) -> Explanation:
+        """The lines of single rows."""
+        return self.explanation.of_single_rows()
+
+    @property
+    def mean_target(self) -> float:
+        """The weighted mean of targets."""
+        lines = self.explanation.weights > 0
+        weights, targets = self.explanation.weights[lines, None], self.explanation.targets[lines]
+        return (weights * targets).sum()
 
 
-def _without(model: Unwrapped, row: Any, features: Any, y_true: Any) -> tuple:
-    """A model without a row of its bank, the row as a query, its target and its name."""
+def _check_truth(answers: OutputAnswers, y_true: Any) -> None:
+    """Refuse a true target that is no number, or no class of fit."""
+    if y_true is not None and answers.is_of_classes:
+        check_class(y_true, np.ravel(answers.classes).tolist())
+    elif y_true is not None:
+        check_number(y_true)
+
+
+def _check_row(model: Any, row: Any, features: Any, y_true: Any) -> None:
+    """Refuse a stored row that a report cannot be made of."""
     if y_true is not None:
         raise ValueError(f"y_true must be None with row, whose target is known, got {y_true!r}")
     if features is None:
@@ -388,218 +339,103 @@ def _without(model: Unwrapped, row: Any, features: Any, y_true: Any) -> tuple:
         raise ValueError(f"row needs times that are a column of X, got row={row!r:.100}")
     if len(bank) < 2:
         raise ValueError(f"row needs another row in the bank, got row={row!r:.100} of one")
-    own = own_row(model.estimator, row)
-    assert own.labels is not None
-    (position,) = bank.positions_of_names(own.labels.tolist())
-    places = rows_of_bank(bank, checked_table("features", features))
-    others = snapshot(model.estimator)
-    others.bank_ = bank.keep(np.delete(np.arange(len(bank)), position))
-    query = _safe_indexing(features, places[[position]])
-    name = bank.names_of(position)
-    return replace(model, estimator=others), query, model.neighbor_targets()[position], name
 
 
-def _check_truth(model: Any, y_true: Any) -> None:
-    """Refuse a true target that is no number, or no class of fit."""
-    if is_classifier(model.estimator):
-        check_class(y_true, np.ravel(model.classes_).tolist())
-    else:
-        check_number(y_true)
+def _without_row(
+    answers: OutputAnswers, row: Any, features: Any
+) -> tuple[OutputAnswers, Any, Any, Any]:
+    """The answers without a row of the bank, and the row as a query, its target and its name."""
+    bank, estimator = answers.bank, snapshot(answers.model.estimator)
+    stored = own_row(estimator, row)
+    assert stored.ids is not None
+    positions = bank.positions(stored.ids.cpu().numpy())
+    index = rows_of_bank(bank, checked_table("features", features))[positions]
+    estimator.bank_ = bank.keep(np.delete(np.arange(len(bank)), positions))
+    without = replace(answers, model=replace(answers.model, estimator=estimator))
+    (name,), (target,) = bank.names_of(positions), answers.targets[positions]
+    return without, _safe_indexing(features, index), target, name
 
 
-def _find_contrasts(case: _Case, limits: dict[str, Any], allowed: dict[str, Any]) -> Any:
-    """The table of a counterfactual, of classes or if there is a threshold; or None."""
-    given = {name: value for name, value in limits.items() if value is not None}
-    wanted = bool(given) or case.of_classes
-    given |= {name: each for name, each in allowed.items() if _is_given(each)}
-    if wanted and case.cells is not None:
-        moves = Moves.of(case.cells, **allowed)
-        return find(case.cells, case.query, make_outcome(case.model, **limits), moves)
-    needed = "features" if case.cells is None else "at_least or at_most"
-    for name, value in given.items():
-        raise ValueError(f"{name} needs {needed}, got {value!r:.100} without them")
-    return None
-
-
-def _is_given(columns: Any) -> bool:
-    """Whether a parameter names a column."""
-    return columns is not None and np.size(np.asarray(columns, dtype=object)) > 0
-
-
-@dataclass(frozen=True)
-class _Worth:
-    """What the differences of rows from the query are worth.
-
-    Parameters
-    ----------
-    parts : dict of str to ndarray of shape (n_rows,)
-        Amounts of columns, the largest first, then of interplay, if it is known, and the rest.
-    n_columns : int
-        How many are of columns.
-    start, end : ndarray of shape (n_rows,)
-        From where they lead, and to where.
-    classes : tuple of two labels, optional
-        Amounts are of the log odds of the first against the second; None: of a number.
-    """
-
-    parts: dict[str, np.ndarray]
-    n_columns: int
-    start: np.ndarray
-    end: np.ndarray
-    classes: tuple[Any, Any] | None = None
-
-
-def _find_worth(case: _Case) -> _Worth | None:
-    """What the differences are worth, if that is known."""
-    if case.features is None or case.model.transformers:
-        return None
-    rows, estimator = case.found.of_single_rows(), case.model.estimator
-    moved = _has_prices(case) if case.of_classes else (rows.targets != rows.adjusted).any()
-    if not moved or not isinstance(getattr(estimator, "features_", None), TableEncoder):
-        return None
-    found = case.model.adjustments(case.X, case.features, len(rows.positions))
-    values, classes = (found.parts, found.start, found.end), None
-    if case.of_classes:
-        labels, others = case.model.classes_, case.model.predict_proba(case.query)[0]
-        own = labels.tolist().index(case.prediction)
-        others[own] = -1
-        other = others.argmax()
-        classes = labels[own], labels[other]
-        values = tuple(each[..., [own]] - each[..., [other]] for each in values)
-    parts, start, end = (each[..., 0] for each in values)
-    n_columns, by_name = estimator.n_features_in_, dict(zip(found.names, parts.T, strict=True))
-    columns = sorted(found.names[:n_columns], key=lambda name: -abs(by_name[name]).sum())
-    names = [*columns, *found.names[n_columns:]]
-    return _Worth({name: by_name[name] for name in names}, n_columns, start, end, classes)
-
-
-def _has_prices(case: _Case) -> bool:
-    """Whether a difference of two rows has one price."""
-    return additive_trend(case.model.estimator) is not None
-
-
-# -- sections ----------------------------------------------------------------------------------
-
-
-def _headline(case: _Case, coverage: float) -> Element:
-    """The prediction, its interval or probabilities, and how unusual the query is."""
-    truth = None
-    if case.y_true is not None:
-        truth = element("p", "True value: ", own_text(case.unit.show(case.y_true)))
-    return element(
-        "section",
-        element("p", own_text(case.unit.rounded(case.prediction)), class_="value"),
-        _probabilities(case) if case.of_classes else _interval(case, coverage),
-        truth,
-        _stored_row(case),
-        element("p", _usualness(case)),
+def _stored_row(prediction: _Prediction) -> str:
+    """That the query is a stored row, if it is one."""
+    positions = prediction.explanation.own_rows
+    if positions is None or positions[0] < 0:
+        return ""
+    (name,), labels = prediction.answers.bank.names_of(positions), prediction.query.labels
+    query = "The query" if labels is None else repr(labels[0])
+    which = "is a stored row"
+    if query != repr(name):
+        which = f"has the features of the stored row {name!r:.100}"
+    return (
+        f"{query:.100} {which}, whose own target is part of the prediction. "
+        f"A report with row={name!r:.100} leaves it out."
     )
 
 
-def _stored_row(case: _Case) -> Element | None:
-    """That the query is a stored row, if it is one."""
-    own = case.found.own_rows
-    if own is None or own[0] < 0:
+def _share_of_nearer_rows(prediction: _Prediction) -> float | None:
+    """The share of stored rows that are nearer to their nearest row than the query is to its."""
+    answers = prediction.answers
+    if len(answers.bank) < 2:
         return None
-    name = case.model.estimator.bank_.names_of(own)[0]
-    query = "The query" if case.query.labels is None else repr(case.query.labels[0])
-    text = f"{about_stored_row(query, name)}. A report with row={name!r:.100} leaves it out."
-    return element("p", own_text(text), class_="warning")
+    stored = answers.metric_embeddings(answers.bank.embeddings)
+    query = answers.metric_embeddings(prediction.query.embeddings)
+    nearest = NearestNeighbors(n_neighbors=2).fit(stored)
+    sample = np.random.RandomState(0).permutation(len(stored))[:N_USUAL]
+    usual = nearest.kneighbors(stored[sample])[0][:, 1]  # the first is the row itself
+    return float(np.mean(usual < nearest.kneighbors(query, 1)[0][0, 0]))
 
 
-def _interval(case: _Case, coverage: float) -> Element:
-    """The interval that has a probability."""
-    assert case.interval is not None
-    low, high = map(case.unit.rounded, case.interval)
-    return element("p", f"{coverage:.0%} interval: {low} to {high}")
+# -- the rows behind it ------------------------------------------------------------------------
 
 
-def _probabilities(case: _Case) -> Element:
+def _probabilities(prediction: _Prediction) -> Table:
     """The probable classes, and how much of each are votes of rows."""
-    classes, probabilities = case.model.classes_, case.model.predict_proba(case.query)[0]
-    votes = case.found.contributions[case.found.weights > 0].sum(axis=0)
+    classes, explanation = prediction.answers.classes, prediction.explanation
+    probabilities = prediction.probabilities
+    assert probabilities is not None
+    votes = explanation.contributions[explanation.weights > 0].sum(axis=0)
     order = np.argsort(-probabilities, kind="stable")
     n_shown = min(MOST_COLUMNS, max(2, int((probabilities >= LEAST_CLASS).sum())))
     n_shown = len(order) if len(order) <= n_shown + 1 else n_shown  # one more has the same line
-    lines = [_class_line(show(classes[i]), probabilities[i], votes[i]) for i in order[:n_shown]]
+    amounts = [(show(classes[i]), probabilities[i], votes[i]) for i in order[:n_shown]]
     if len(rest := order[n_shown:]):
         name = f"{len(rest)} other classes"
-        lines.append(_class_line(name, probabilities[rest].sum(), votes[rest].sum()))
-    beside = " and ".join(map(str, case.found.names[case.found.weights == 0])) or "network"
-    head = ["class", "probability", "votes of rows", f"added by the {beside}"]
-    return table(f"Probabilities of {case.target_name}", head, lines)
+        amounts.append((name, probabilities[rest].sum(), votes[rest].sum()))
+    lines: list[list] = []
+    for name, probability, vote in amounts:
+        shares = [share(value) if value > 0 else "" for value in (probability, vote)]
+        lines.append([name, *shares, signed_share(probability - vote)])
+    added_by = " and ".join(map(str, explanation.names[explanation.weights == 0])) or "network"
+    head = ["class", "probability", "votes of rows", f"added by the {added_by}"]
+    return Table(f"Probabilities of {prediction.answers.target_name}", head, lines)
 
 
-def _class_line(name: str, probability: float, votes: float) -> list[str]:
-    """Name, probability, votes and what the network adds; nothing in place of 0."""
-    shares = [share(value) if value > 0 else "" for value in (probability, votes)]
-    return [name, *shares, signed_share(probability - votes)]
-
-
-def _usualness(case: _Case) -> str:
-    """How far the nearest row is, compared with what is usual for rows of the bank."""
-    estimator = case.model.estimator
-    if len(estimator.bank_) < 2:
-        return "One row is stored."
-    embeddings = estimator.bank_.embeddings, case.query.embeddings
-    stored, query = (estimator.network_.head.metric_part(z).cpu().numpy() for z in embeddings)
-    nearest = NearestNeighbors(n_neighbors=2).fit(stored)
-    some = np.random.RandomState(0).permutation(len(stored))[:N_USUAL]
-    usual = nearest.kneighbors(stored[some])[0][:, 1]  # the first is the row itself
-    nearer = np.mean(usual < nearest.kneighbors(query, 1)[0][0, 0])
-    if nearer > UNUSUAL:
-        return (
-            f"An unusual case: {nearer:.0%} of the stored rows are nearer to their nearest row. "
-            "The prediction is less certain."
-        )
-    return (
-        f"A typical case: {1 - nearer:.0%} of the stored rows are farther from their nearest row."
-    )
-
-
-def _rows_section(case: _Case, worth: _Worth | None) -> Element:
-    """The rows with the largest weights, side by side with the query."""
-    found = case.found
-    shown = np.flatnonzero(found.weights > 0)  # rows, and perhaps all others together
-    head = ["", case.name, *(show(found.names[i]) for i in shown)]
-    lines: list[list] = [["weight", "", *(_weight(case, int(i)) for i in shown)]]
-    if (stability := case.stability) is not None:
-        lines.append(["again in", "", *stability.cells(len(shown))])
-    lines += _target_lines(case, shown)
-    ordered = [] if worth is None else [*worth.parts]
-    features, rest = _split(_feature_lines(case, ordered, len(shown)), MOST_COLUMNS)
-    n_rows, carried = found.of_rows.sum(), share(found.weights[found.of_rows].sum())
-    rows = (ONE_ROW if n_rows == 1 else SOME_ROWS).format(n=n_rows, share=carried)
-    return element(
-        "section",
-        element("h2", "The rows behind it"),
-        element("p", f"{rows}{MARKED if case.cells else ''}"),
-        _own_targets(case, shown),
-        None if stability is None else element("p", stability.sentence),
-        _picture(case),
-        table(BESIDE, head, lines + features, query=True),
-        _further(head, rest, query=True),
-    )
-
-
-def _own_targets(case: _Case, shown: np.ndarray) -> Element | None:
-    """How much of a predicted number are the targets of rows, and how much their adjustment."""
-    if case.of_classes:
-        return None
-    mean = (case.found.weights[shown, None] * case.found.targets[shown]).sum()
-    if not (added := case.unit.signed(case.prediction - mean)):
-        return None
-    text = TAKES if added.startswith(MINUS) else ADDS
-    return element("p", text.format(mean=case.unit.rounded(mean), amount=added[1:]))
-
-
-def _picture(case: _Case) -> Element | None:
-    """Targets and adjusted targets as dots, of numbers."""
-    if case.interval is None:
-        return None
-    truth = None if case.y_true is None else float(case.y_true)
-    own = case.prediction, case.interval, truth
-    return dots(case.found, *own, case.unit, case.target_name)
+def _tables_of_rows(
+    prediction: _Prediction,
+    appearance: Appearance,
+    stability: Stability | None,
+    worth: _Worth | None,
+) -> tuple[Table, Table | None]:
+    """The rows with the largest weights, side by side with the query; and further columns."""
+    explanation = prediction.explanation
+    shown = np.flatnonzero(explanation.weights > 0)  # rows, and perhaps all others together
+    head = ["", prediction.column_name, *(show(explanation.names[i]) for i in shown)]
+    is_rough = stability is not None and not stability.is_steady
+    largest = explanation.weights[explanation.of_rows].max()
+    weights: list[str | Cell] = ["weight", ""]
+    for weight, is_row in zip(explanation.weights[shown], explanation.of_rows[shown], strict=True):
+        text = f"{weight:.0%}" if is_rough else share(weight)
+        bar = f"{LONGEST_BAR * weight / largest:.1f}" if is_row else ""
+        weights.append(Cell(text, bar=bar))
+    lines: list[list] = [weights]
+    if stability is not None:
+        lines.append(["again in", "", *stability.counts(len(shown))])
+    lines += _target_lines(prediction, shown)
+    most_important = [] if worth is None else [*worth.parts]
+    features = _feature_lines(prediction, appearance, most_important, len(shown))
+    features, folded = _split(features, MOST_COLUMNS)
+    rows = Table(WORDS["beside"], head, lines + features, "beside")
+    return rows, _further(head, folded, "beside")
 
 
 def _split(lines: list, most: int) -> tuple[list, list]:
@@ -607,214 +443,288 @@ def _split(lines: list, most: int) -> tuple[list, list]:
     return (lines, []) if len(lines) <= most + MORE else (lines[:most], lines[most:])
 
 
-def _further(head: list, lines: list[list], *, query: bool = False) -> Element | None:
-    """Further columns, which are shown on demand."""
-    name = FURTHER.format(n=len(lines))
-    return details(name, table(name, head, lines, query=query)) if lines else None
+def _further(head: list, lines: list[list], look: str = "plain") -> Table | None:
+    """The table of further columns, if there are any."""
+    return Table(WORDS["further"].format(n=len(lines)), head, lines, look) if lines else None
 
 
-def _weight(case: _Case, i: int) -> Element:
-    """A cell with the weight of a line, and a bar beside those of other rows."""
-    found, stability = case.found, case.stability
-    is_rough = stability is not None and not stability.is_steady
-    text = f"{found.weights[i]:.0%}" if is_rough else share(found.weights[i])
-    if not found.of_rows[i]:
-        return element("td", text)
-    largest = found.weights[found.of_rows].max()
-    width = f"width: {LONGEST_BAR * found.weights[i] / largest:.1f}em"
-    return element("td", text, element("span", class_="bar", style=width))
-
-
-def _target_lines(case: _Case, shown: np.ndarray) -> list[list]:
+def _target_lines(prediction: _Prediction, shown: np.ndarray) -> list[list]:
     """Targets, adjusted targets and contributions of lines of the explanation."""
-    found, unit = case.found, case.unit
-    single = found.of_rows[shown]
-    if case.of_classes:
-        labels = case.model.classes_[found.targets[shown].argmax(axis=1)]
-        own = [show(label) if row else "" for label, row in zip(labels, single, strict=True)]
-        return [[case.target_name, "", *own]]
-    targets, adjusted, added = (
-        values[shown, 0] for values in (found.targets, found.adjusted, found.contributions)
-    )
-    own = [  # others have a mean
+    explanation, unit = prediction.explanation, prediction.unit
+    name, of_rows = prediction.answers.target_name, explanation.of_rows[shown]
+    if prediction.interval is None:
+        labels = prediction.answers.classes[explanation.targets[shown].argmax(axis=1)]
+        texts = [show(label) if row else "" for label, row in zip(labels, of_rows, strict=True)]
+        return [[name, "", *texts]]
+    targets, adjusted = explanation.targets[shown, 0], explanation.adjusted[shown, 0]
+    texts = [  # the target of all other rows is a mean
         unit.show(target) if row else unit.rounded(target)
-        for target, row in zip(targets, single, strict=True)
+        for target, row in zip(targets, of_rows, strict=True)
     ]
-    lines = [[case.target_name, "", *own]]
+    lines = [[name, "", *texts]]
     if not np.array_equal(targets, adjusted):
-        lines.append([ADJUSTED, "", *map(unit.rounded, adjusted)])
-    return [*lines, [CONTRIBUTION, *map(unit.rounded, [case.prediction, *added])]]
+        lines.append([WORDS["adjusted"], "", *map(unit.rounded, adjusted)])
+    amounts = [prediction.value, *explanation.contributions[shown, 0]]
+    return [*lines, [WORDS["contribution"], *map(unit.rounded, amounts)]]
 
 
-def _feature_lines(case: _Case, first: list[str], n_shown: int) -> list[list]:
-    """The features of the query and of the rows, those first that matter most."""
-    if case.cells is None:
-        return _thing_lines(case, n_shown)
-    rows, queries, found = case.cells.rows, case.cells.queries, case.found.of_single_rows()
-    differences = [differences_of(found, *pair) for pair in zip(rows, queries, strict=True)]
-    marked = largest_differences(differences)
-    often = np.bincount(marked.ravel(), minlength=len(rows) + 1)
-    places = {name: place for place, name in enumerate(first)}
-    order = sorted(
-        range(len(rows)), key=lambda j: (places.get(rows[j].name, len(places)), -often[j])
-    )
-    return [
-        [rows[j].name, _feature(queries[j].shown[0])]
-        + [_beside(rows[j], found.positions[i], j in marked[i]) for i in range(len(marked))]
-        + [""] * (n_shown - len(marked))
-        for j in order
-    ]
-
-
-def _thing_lines(case: _Case, n_shown: int) -> list[list]:
-    """A line of texts or pictures of the query and of the rows, if there are any."""
-    if case.look.kind == TABLE:
+def _feature_lines(
+    prediction: _Prediction, appearance: Appearance, most_important: list[str], n_shown: int
+) -> list[list]:
+    """The features of the query and of the rows; columns that matter most are first."""
+    rows, mixer = prediction.rows, prediction.mixer
+    blank = [""] * (n_shown - len(rows.positions))
+    if appearance.kind != TABLE:
+        ((name, values),) = appearance.shown(rows.positions, np.arange(0)).items()
+        if appearance.kind == IMAGES:
+            *cells, query = [Cell(picture=address) for address in values]
+        else:
+            *cells, query = [Cell.of_feature(text) for text in values]
+        return [[name, query, *cells, *blank]]
+    if mixer is None:
         return []
-    positions = case.found.of_single_rows().positions
-    ((name, values),) = case.look.shown(positions, np.arange(0)).items()
-    cells = [_picture_cell(v) if case.look.kind == IMAGES else _feature(v) for v in values]
-    return [[name, cells[-1], *cells[:-1], *[""] * (n_shown - len(positions))]]
+    pairs = [*zip(mixer.rows, mixer.queries, strict=True)]
+    marked = largest_differences([differences_of(rows, *pair) for pair in pairs])
+    n_marked = np.bincount(marked.ravel(), minlength=len(pairs) + 1)
+    rank = {name: i for i, name in enumerate(most_important)}
+    ranks = np.array([rank.get(name, len(rank)) for name in mixer.names])
+    order = np.lexsort((-n_marked[:-1], ranks))
+    lines = []
+    for j in order:
+        row, query = pairs[j]
+        cells = [
+            Cell.of_feature(row.shown[position], differs=j in columns)
+            for position, columns in zip(rows.positions, marked, strict=True)
+        ]
+        lines.append([row.name, Cell.of_feature(query.shown[0]), *cells, *blank])
+    return lines
 
 
-def _picture_cell(address: str) -> Element:
-    """A cell with a picture."""
-    return element("td", element("img", src=address, alt=""))
+#: Lengths of the picture of the rows behind a prediction, which an explorer draws as well.
+SHAPE: dict[str, Any] = {
+    "width": 720,
+    "line": 24,
+    "left": 170,
+    "right": 20,
+    "top": 8,
+    "bottom": 26,
+    "name": 22,  # characters
+    "largest": 8.0,  # radii
+    "smallest": 2.5,
+    "margin": 0.04,  # of the range of the values, at both ends
+}
 
 
-def _beside(feature: Feature, position: int, differs: bool) -> Element:
-    """A cell with a feature of a row, marked where it differs most from the query's."""
-    cell = _feature(feature.shown[position])
-    if differs:
-        cell.append(element("span", DIFFERS, class_="unseen"))
-        cell.set("class", f"{cell.get('class', '')} differs".strip())
-    return cell
+class _Dots:
+    """The picture of the rows behind a number: a dot is a target, a ring an adjusted target."""
+
+    def __init__(self, prediction: _Prediction, y_true: Any) -> None:
+        rows = prediction.rows
+        self.names = rows.names
+        self.targets = rows.targets[:, 0]
+        self.adjusted = rows.adjusted[:, 0]
+        self.are_adjusted = not np.array_equal(self.targets, self.adjusted)
+        sizes = SHAPE["largest"] * np.sqrt(rows.weights / rows.weights.max())
+        self.radii = np.maximum(sizes, SHAPE["smallest"])
+        truth = [] if y_true is None else [float(y_true)]
+        self.given = np.concatenate([self.targets, truth])
+        assert prediction.interval is not None
+        values = np.concatenate(
+            [self.given, self.adjusted, prediction.interval, [prediction.value]]
+        )
+        self.low = values[np.isfinite(values)].min()
+        self.high = values[np.isfinite(values)].max()
+        legend = WORDS["dots"].format(target=prediction.answers.target_name)
+        legend += WORDS["rings"] if self.are_adjusted else ""
+        self.legend = legend + WORDS["line"] + (WORDS["dashed"] if truth else "")
+
+    def x(self, value: float) -> float:
+        """Where a value is drawn."""
+        margin = SHAPE["margin"] * ((self.high - self.low) or 1.0)
+        width = SHAPE["width"] - SHAPE["left"] - SHAPE["right"]
+        way = (value - self.low + margin) / (self.high - self.low + 2 * margin)
+        return round(SHAPE["left"] + way * width, 1)
 
 
-def _feature(value: Any) -> Element:
-    """A cell with a feature; of a long text, the end is shown on demand."""
-    text = show_value(value)
-    if len(text) <= LONG:
-        return element("td", own_text(text))
-    if len(text) <= LONGEST:
-        return element("td", own_text(text), class_="text")
-    whole = details(own_text(f"{text[:LONGEST]}…"), own_text(f"…{text[LONGEST:]}"))
-    return element("td", whole, class_="text")
+# -- what differences are worth ----------------------------------------------------------------
 
 
-def _adjustments_section(case: _Case, worth: _Worth | None) -> Element | None:
-    """How much each column adjusts the rows of the report, or multiplies their odds."""
+@dataclass(frozen=True)
+class _Worth:
+    """What the differences of rows from the query are worth, (n_rows,)."""
+
+    #: Amounts of columns, the largest first, then of interplay, if it is known, and of the rest.
+    parts: dict[str, np.ndarray]
+    n_columns: int
+    start: np.ndarray  # the row's amount, from which the parts lead to the query's
+    end: np.ndarray
+    #: Amounts are of the log odds of the first label against the second; None: of a number.
+    classes: tuple[Any, Any] | None
+
+
+def _find_worth(prediction: _Prediction) -> _Worth | None:
+    """What the differences are worth; None where rows are not adjusted by columns of a table."""
+    answers, rows = prediction.answers, prediction.rows
+    estimator = answers.model.estimator
+    has_columns = hasattr(getattr(estimator, "features_", None), "source_")
+    if prediction.features is None or answers.model.transformers or not has_columns:
+        return None
+    if answers.is_of_classes:
+        is_moved = answers.has_additive_part
+    else:
+        is_moved = (rows.targets != rows.adjusted).any()
+    if not is_moved:
+        return None
+    moved = answers.adjustments(prediction.X, prediction.features, len(rows.positions))
+    amounts = moved.parts, moved.start, moved.end
+    if answers.is_of_classes:
+        label = answers.classes.tolist().index(prediction.value)
+        assert prediction.probabilities is not None
+        first, second = np.argsort(-prediction.probabilities, kind="stable")[:2]
+        second = first if second == label else second
+        classes = answers.classes[label], answers.classes[second]
+        parts, start, end = (values[..., label] - values[..., second] for values in amounts)
+    else:
+        classes = None
+        parts, start, end = (values[..., 0] for values in amounts)
+    by_name = dict(zip(moved.names, parts.T, strict=True))
+    n_columns = estimator.n_features_in_
+    columns = sorted(moved.names[:n_columns], key=lambda name: -abs(by_name[name]).sum())
+    names = [*columns, *moved.names[n_columns:]]
+    return _Worth({name: by_name[name] for name in names}, n_columns, start, end, classes)
+
+
+def _adjustments(prediction: _Prediction, worth: _Worth | None) -> dict[str, Any] | None:
+    """The tables of how much each column adjusts the rows, or multiplies their odds."""
     if worth is None:
         return None
     *names, last = worth.parts
+    largest = max(abs(amounts).max() for amounts in worth.parts.values())
     columns = names[: worth.n_columns]
-    largest = max(abs(own).max() for own in worth.parts.values())
     small = [name for name in columns if abs(worth.parts[name]).max() < SMALL * largest]
     parts = {name: worth.parts[name] for name in names if name not in small}
     parts[last] = np.sum([worth.parts[last], *(worth.parts[name] for name in small)], axis=0)
-    write = case.unit.signed if worth.classes is None else factor
-    lines = {name: [_move(write(each), each) for each in own] for name, own in parts.items()}
-    shown = [[name, *own] for name, own in lines.items() if any(cell.text for cell in own)]
-    if not shown:
+    write = prediction.unit.signed if worth.classes is None else factor
+    of_columns: list[list] = []
+    of_rest: list[list] = []
+    for name, amounts in parts.items():
+        cells = [Cell(write(amount), look="up" if amount > 0 else "down") for amount in amounts]
+        if any(cell.text for cell in cells):
+            (of_columns if name in columns else of_rest).append([name, *cells])
+    if not of_columns and not of_rest:
         return None
-    of_columns = [line for line in shown if line[0] in columns]
-    others, start, end = shown[len(of_columns) :], [], []
-    text: list[Child] = [PRICES if _has_prices(case) else ADJUSTMENTS, OTHER if others else ""]
+    of_columns, folded = _split(of_columns, MOST_ADJUSTMENTS)
+    lines = [*of_columns, *of_rest]
     if worth.classes is not None:
-        one, other = (own_text(show(label)) for label in worth.classes)
-        text = ["Odds of ", one, " against ", other, ODDS, OTHER_ODDS if others else ""]
-        start = [["odds of the row", *map(odds, worth.start)]]
-        end = [["odds of the query", *map(odds, worth.end)]]
-    head = ["", *map(show, case.found.of_single_rows().names)]
-    of_columns, rest = _split(of_columns, MOST_ADJUSTMENTS)
-    return element(
-        "section",
-        element("h2", "What the differences are worth"),
-        element("p", text),
-        table("Adjustments by column", head, [*start, *of_columns, *others, *end]),
-        _further(head, rest),
-    )
+        start = ["odds of the row", *map(odds, worth.start)]
+        lines = [start, *lines, ["odds of the query", *map(odds, worth.end)]]
+    head = ["", *map(show, prediction.rows.names)]
+    return {
+        "table": Table("Adjustments by column", head, lines),
+        "further": _further(head, folded),
+        "classes": worth.classes,
+        "has_prices": prediction.answers.has_additive_part,
+        "has_other": bool(of_rest),
+    }
 
 
-def _move(text: str, amount: float) -> Element:
-    """A cell with a signed amount, or a factor."""
-    return element("td", text, class_="up" if amount > 0 else "down")
+# -- what would have to be different -----------------------------------------------------------
 
 
-def _contrasts_section(
-    case: _Case, found: Any, limits: dict[str, Any], allowed: dict[str, Any]
-) -> Element | None:
-    """What would have to be different for another outcome."""
-    if found is None:
+def _contrast(
+    prediction: _Prediction, wanted: dict[str, Any], allowed: dict[str, Any]
+) -> dict[str, Any] | None:
+    """What would have to be different for another class, or for a threshold that is given."""
+    answers, unit, mixer = prediction.answers, prediction.unit, prediction.mixer
+    given = {name: value for name, value in wanted.items() if value is not None}
+    restricted = {name: columns for name, columns in allowed.items() if _is_given(columns)}
+    if mixer is None or not (given or answers.is_of_classes):
+        needed = "features" if mixer is None else "at_least or at_most"
+        for name, value in (given | restricted).items():
+            raise ValueError(f"{name} needs {needed}, got {value!r:.100} without them")
         return None
-    title, kinds = element("h2", "What would have to be different"), list(found["row"])
+    changes = AllowedChanges.of(mixer, **allowed)
+    outcome = make_outcome(answers, **wanted)
+    found = find_counterfactuals(mixer, prediction.query, outcome, changes)
+    kinds = list(found["row"])
     if COUNTERFACTUAL not in kinds:
-        text = (
-            f"The values of none of the {N_CANDIDATES:,} nearest rows with the wanted outcome "
-            "lead to it by the columns that may change."
+        return {"table": None}
+    before, after = (unit.rounded(found["prediction"][i]) for i in (0, 1))
+    target, row = unit.show(found["target"][2]), show(kinds[2])
+    features: list[list] = []
+    for column in [*found][5:]:
+        now, changed, of_row = (found[column][i] for i in range(3))
+        if now != changed and not (is_missing(now) and is_missing(changed)):
+            features.append([column, *map(Cell.of_feature, (now, changed, of_row))])
+    head = ["", prediction.column_name, "changed", row]
+    lines = [["prediction", before, after, ""], [answers.target_name, "", "", target], *features]
+    write = show if answers.is_of_classes else show_value
+    return {
+        "table": Table("Now, changed, and the real row nearby", head, lines, "beside"),
+        "wanted": {name: write(value) for name, value in given.items()},
+        "directions": {name: as_list(allowed[name]) for name in DIRECTIONS},
+        "bounds": {
+            column: [None if end is None else show_value(end) for end in ends]
+            for column, ends in (allowed["limits"] or {}).items()
+        },
+        "changes": features if len(features) <= MOST_CHANGES else [],
+        "before": before,
+        "after": after,
+        "row": row,
+    }
+
+
+def _is_given(columns: Any) -> bool:
+    """Whether a parameter names a column."""
+    return columns is not None and np.size(np.asarray(columns, dtype=object)) > 0
+
+
+# -- how steady the rows are -------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Stability:
+    """How steady the rows behind a prediction are."""
+
+    n_neighbors: int  # so many heaviest rows are compared
+    trials: str  # of the comparison, in words
+    n_containing: np.ndarray  # (n_rows,), refits that contain each row
+    frequencies: np.ndarray  # (n_rows,), the share of these that name it again
+    again: float = AGAIN
+
+    @classmethod
+    def of(cls, prediction: _Prediction, n_refits: int, n_neighbors: int) -> Stability:
+        """Compare the heaviest rows of a query in refits or, in a learned space, networks."""
+        answers = prediction.answers
+        n_neighbors = min(n_neighbors, len(answers.bank))
+        table = answers.model.neighbor_stability(
+            prediction.query, n_refits=n_refits, subsample=SUBSAMPLE, n_neighbors=n_neighbors
         )
-        return element("section", title, element("p", text))
-    name = show(kinds[2])
-    before, after = (case.unit.rounded(found["prediction"][i]) for i in (0, 1))
-    target = case.unit.show(found["target"][2])
-    lines: list[list] = [["prediction", before, after, ""], [case.target_name, "", "", target]]
-    for column in [*found][5:]:  # features
-        cells = [found[column][i] for i in range(3)]
-        if cells[0] != cells[1] and not (is_missing(cells[0]) and is_missing(cells[1])):
-            lines.append([column, *map(_feature, cells)])
-    given = [name for name, value in limits.items() if value is not None]
-    request: list = [REQUESTS[name] for name in given] or ["For another class"]
-    request += [own_text(_wanted(case, limits[name])) for name in given]
-    request.append(_conditions(allowed))
-    changes: list = [": the changes below"]
-    if len(lines) <= 2 + MOST_CHANGES:
-        parts = [[", " if i else ": ", *_change(line)] for i, line in enumerate(lines[2:])]
-        changes = [each for part in parts for each in part]
-    sentences = element(
-        "p",
-        request,
-        changes,
-        ". Then the prediction is ",
-        own_text(after),
-        " instead of ",
-        own_text(before),
-        ". ",
-        own_text(name),
-        ", a real row, showed the way. This describes the model, not the effect of a real change.",
-    )
-    head = ["", case.name, "changed", name]
-    caption = "Now, changed, and the real row nearby"
-    return element("section", title, sentences, table(caption, head, lines, query=True))
+        n_containing = np.asarray(table["n_refits"])
+        trials = f"{n_containing.max()} networks"
+        if isinstance(answers.model.estimator.network_.embedding, WeightedFeatures):
+            units = "rows" if answers.bank.groups is None else "groups"
+            trials = f"{n_refits} refits, each to {SUBSAMPLE:.0%} of the {units}"
+        frequencies = np.asarray(table["selection_frequency"])
+        return cls(n_neighbors, trials, n_containing, frequencies)
 
+    @property
+    def is_steady(self) -> bool:
+        """Whether at least half of the rows are steady."""
+        return self.n_steady >= len(self.frequencies) / 2
 
-def _conditions(allowed: dict[str, Any]) -> str:
-    """What may change, in brackets; nothing if all may."""
-    named = {name: listed(allowed[name]) for name in DIRECTIONS}
-    parts = [
-        f"{DIRECTIONS[name]}: {', '.join(map(str, own))}" for name, own in named.items() if own
-    ]
-    for column, ends in (allowed["limits"] or {}).items():
-        each = zip(("at least", "at most"), ends, strict=True)
-        given = [f"{which} {show_value(end)}" for which, end in each if end is not None]
-        parts += [f"{column} {' and '.join(given)}"] if given else []
-    return f" ({'; '.join(parts)})" if parts else ""
+    @property
+    def n_steady(self) -> int:
+        """How many rows more refits name than not."""
+        return int(np.sum(self.frequencies > STEADY))
 
+    @property
+    def n_again(self) -> int:
+        """How many rows nearly all refits name."""
+        return int(np.sum(self.frequencies >= AGAIN))
 
-def _wanted(case: _Case, value: Any) -> str:
-    """A wanted outcome: a threshold as it was given, or a class."""
-    return show(value) if case.of_classes else show_value(value)
-
-
-def _change(line: list) -> list:
-    """A column of a counterfactual, its value and the present one, in a sentence."""
-    now, then = (own_text("".join(cell.itertext())) for cell in line[1:3])
-    return [own_text(line[0]), " ", then, " instead of ", now]
-
-
-def footer(model: Unwrapped) -> Element:
-    """The estimator of a model, the version and the date."""
-    estimator = model.estimator
-    text = (
-        f"{type(estimator).__name__} of nona_sklearn {__version__}, "
-        f"{len(estimator.bank_):,} stored rows, {datetime.date.today().isoformat()}"
-    )
-    return element("footer", element("p", text))
+    def counts(self, n_shown: int) -> list[str]:
+        """In how many refits each row is named again, as texts for so many lines."""
+        n_named = np.nan_to_num(self.frequencies * self.n_containing).round().astype(int)
+        cells = [f"{n} of {of}" for n, of in zip(n_named, self.n_containing, strict=True)]
+        return cells + [""] * (n_shown - len(cells))

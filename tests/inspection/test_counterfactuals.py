@@ -13,10 +13,12 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from nona_sklearn import NONAClassifier, NONARegressor, counterfactuals
-from nona_sklearn._inspection.cells import Cells
-from nona_sklearn._inspection.counterfactuals import _Search
-from nona_sklearn._inspection.moves import Moves
-from nona_sklearn._inspection.outcomes import Threshold
+from nona_sklearn._inspection.counterfactuals import (
+    AllowedChanges,
+    Outcome,
+    RowMixer,
+    _Search,
+)
 
 COLUMNS = ["income", "debt", "home", "since"]
 
@@ -297,38 +299,43 @@ def test_the_column_of_times_stays(loans):
         counterfactuals(reg, late, X, at_least=1000, fixed=["income", "debt", "home"])
 
 
+def free(mixer):
+    """All changes are allowed in three columns."""
+    return AllowedChanges(mixer, np.arange(3), frozenset(), frozenset(), {})
+
+
 def test_of_several_columns_that_suffice_the_one_that_leads_furthest_changes():
     """A prediction of 2 a + 3 b + c, of which 1 is enough."""
     X = np.array([[1.0, 1.0, 1.0], [0.0, 0.0, 0.0]])
 
     class Sum:
-        def scores(self, model, rows):
+        def scores(self, answers, rows):
             scores = rows @ [2.0, 3.0, 1.0]
             return scores, scores >= 1
 
-    cells = SimpleNamespace(
-        model=None,
+    mixer = SimpleNamespace(
+        answers=None,
         numbers=[None] * 3,
         make=lambda rows: X[rows, np.arange(3)],
-        differ=lambda one, other: np.flatnonzero(one != other),
+        differing=lambda one, other: np.flatnonzero(one != other),
     )
     query, row = np.full(3, 1), np.full(3, 0)
-    search = _Search(cells, Sum(), query, Moves(cells, np.arange(3)))
-    assert search._towards(row).tolist() == [1, 0, 1]
+    search = _Search(mixer, Sum(), query, free(mixer))
+    assert search._changed_towards(row).tolist() == [1, 0, 1]
 
 
 def search_among(scores_of):
     """Find the cells that change towards a row, 1 in each column, from a query of zeros."""
     X = np.array([[1, 1, 1], [0, 0, 0]])
-    cells = SimpleNamespace(
-        model=None,
+    mixer = SimpleNamespace(
+        answers=None,
         numbers=[None] * 3,
         make=lambda rows: X[rows, np.arange(3)],
-        differ=lambda one, other: np.flatnonzero(one != other),
+        differing=lambda one, other: np.flatnonzero(one != other),
         between=lambda column, start, end, shares: np.full(len(shares), end),
     )
-    outcome = SimpleNamespace(scores=lambda model, rows: scores_of(*rows.T))
-    search = _Search(cells, outcome, np.full(3, 1), Moves(cells, np.arange(3)))
+    outcome = SimpleNamespace(scores=lambda answers, rows: scores_of(*rows.T))
+    search = _Search(mixer, outcome, np.full(3, 1), free(mixer))
     [(row, changed)] = search.towards([np.array([0])])
     assert row == 0
     return X[changed, np.arange(3)].tolist()
@@ -354,15 +361,15 @@ def test_a_query_may_have_the_name_of_a_row_if_its_features_differ(loans, classi
 def test_values_are_those_of_rows_of_the_bank_and_not_of_other_queries():
     """The second query has a value between the first and the row."""
     features, queries = np.array([[0.0], [10.0]]), np.array([[0.0], [5.0]])
-    cells = Cells(
-        model=None,
+    mixer = RowMixer(
+        answers=None,
         table=None,
         rows=[SimpleNamespace(shown=features[:, 0])],
         queries=[],
         codes=np.array([[0], [2], [0], [1]]),
         numbers=[np.concatenate([features, queries])[:, 0]],
     )
-    assert cells.between(0, 2, 1, np.array([0.25, 1.0])).tolist() == [1, 1]
+    assert mixer.between(0, 2, 1, np.array([0.25, 1.0])).tolist() == [1, 1]
 
 
 @pytest.fixture(scope="module")
@@ -505,7 +512,7 @@ def test_a_prediction_at_the_threshold_has_reached_it(loans, regressor):
     for name in ("at_least", "at_most"):
         with pytest.raises(ValueError, match=f"{name} must be beyond the predictions"):
             counterfactuals(regressor, queries[:1], X, **{name: float(prediction)})
-    for threshold in (Threshold(3.0, 1), Threshold(3.0, -1)):
-        assert threshold.holds(np.array([3.0]))[0]
-    assert Threshold(3.0, 1).holds(np.array([2.9, 3.1])).tolist() == [False, True]
-    assert Threshold(3.0, -1).holds(np.array([2.9, 3.1])).tolist() == [True, False]
+    for name in ("at_least", "at_most"):
+        assert Outcome(name, 3.0).holds(np.array([3.0]))[0]
+    assert Outcome("at_least", 3.0).holds(np.array([2.9, 3.1])).tolist() == [False, True]
+    assert Outcome("at_most", 3.0).holds(np.array([2.9, 3.1])).tolist() == [True, False]

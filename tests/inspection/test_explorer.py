@@ -6,12 +6,12 @@ import re
 import shutil
 import time
 from copy import deepcopy
-from html.parser import HTMLParser
 
 import numpy as np
 import pandas as pd
 import pytest
 from flats import make_flats
+from pages import policy_of, read_html, text_of
 from sklearn.compose import TransformedTargetRegressor
 from sklearn.datasets import load_digits
 from sklearn.decomposition import PCA
@@ -24,22 +24,22 @@ from nona_sklearn import (
     NONAClassifier,
     NONARegressor,
     explore,
-    unwrap,
 )
 from nona_sklearn._estimators.side_by_side import Feature
+from nona_sklearn._inspection.answers import OutputAnswers
 from nona_sklearn._inspection.appearance import Appearance
-from nona_sklearn._inspection.effects import MOST_BARS, Effects, effects_section
-from nona_sklearn._inspection.explored import look_around
-from nona_sklearn._inspection.explorer import _truth
-from nona_sklearn._inspection.explorer_page import (
-    _equal,
+from nona_sklearn._inspection.explorer import (
+    MOST_BARS,
+    _effects,
     _lines,
+    _page,
     _palette,
+    _query_targets,
     _rows,
-    _to_check,
 )
 from nona_sklearn._inspection.formatting import Unit, share, show_value
-from nona_sklearn._inspection.page import as_html
+from nona_sklearn._inspection.map_data import Effects, collect_map_data
+from nona_sklearn._inspection.page import render
 
 try:
     from selenium import webdriver
@@ -76,26 +76,14 @@ def classifier(flats):
     return NONAClassifier(**QUICK).fit(X, np.where(y > 900, "dear", "cheap"))
 
 
-class Frame(HTMLParser):
-    """The elements of a piece of HTML, with their attributes."""
-
-    def __init__(self):
-        super().__init__()
-        self.found = []
-
-    def handle_starttag(self, tag, attrs):
-        self.found.append((tag, dict(attrs)))
-
-
 def explored(model, X=None, y=None, features=None, **options):
     """What a page shows."""
-    model = unwrap(model).snapshot()
+    answers = OutputAnswers.of_only("explore", model)
     options = {"n_neighbors": 4, "coverage": 0.9, "max_rows": 10_000} | options
-    unknown = None if hasattr(model, "classes_") else np.nan
-    truth = np.full(0 if X is None else len(X), unknown) if y is None else np.asarray(y)
-    query = None if X is None else model.embed(X)
-    look = Appearance.of(model.estimator.bank_, features, X, len(truth))
-    return look_around(model, query, truth, look, **options)
+    targets = _query_targets(answers, y, 0 if X is None else len(X))
+    queries = None if X is None else answers.embed(X)
+    look = Appearance.of(answers.bank, features, X, len(targets))
+    return collect_map_data(answers, queries, targets, look, **options)
 
 
 @pytest.mark.slow
@@ -104,16 +92,16 @@ def test_predictions_are_those_of_the_model_and_stored_rows_are_left_out(flats, 
     found = explored(regressor, queries, truth, X)
     own, weights = regressor.predict(None), regressor.neighbor_weights(None).toarray()
     expected = np.concatenate([own, regressor.predict(queries)])
-    np.testing.assert_allclose(found.answers.predictions, expected, rtol=1e-6)
-    np.testing.assert_allclose(found.answers.errors, expected - np.concatenate([y, truth]))
+    np.testing.assert_allclose(found.predictions.predictions, expected, rtol=1e-6)
+    np.testing.assert_allclose(found.predictions.errors, expected - np.concatenate([y, truth]))
     ends = regressor.predict_quantiles(queries, [0.05, 0.95])
-    np.testing.assert_allclose(found.answers.details[150:], ends)
+    np.testing.assert_allclose(found.predictions.details[150:], ends)
     assert [*found.names] == [*X.index, *queries.index]
     weights = np.concatenate([weights, regressor.neighbor_weights(queries).toarray()])
     heaviest = -np.sort(-weights, axis=1)[:, :4]
-    np.testing.assert_allclose(found.answers.weights, heaviest, atol=1e-6)
+    np.testing.assert_allclose(found.predictions.weights, heaviest, atol=1e-6)
     np.testing.assert_allclose(
-        np.take_along_axis(weights, found.answers.positions, axis=1), heaviest, atol=1e-6
+        np.take_along_axis(weights, found.predictions.positions, axis=1), heaviest, atol=1e-6
     )
     assert [*found.columns["district"]] == [*X.district, *queries.district]
 
@@ -126,8 +114,8 @@ def test_columns_in_which_rows_differ_are_those_of_the_explanation(flats, regres
     for i, name in enumerate(queries.index):
         lines = table[(table["query"] == name) & table["neighbor"].isin(X.index)]
         for position, differs, expected in zip(
-            found.answers.positions[150 + i],
-            found.answers.differs[150 + i],
+            found.predictions.positions[150 + i],
+            found.predictions.differs[150 + i],
             lines["differs"],
             strict=False,
         ):
@@ -139,7 +127,7 @@ def test_rows_behind_predictions_are_on_the_map(flats, regressor):
     X, _, queries, _ = flats
     found = explored(regressor, queries, max_rows=30, random_state=0)
     assert 30 <= len(found.names) < 160
-    answers = found.answers
+    answers = found.predictions
     heaviest = -np.sort(-regressor.neighbor_weights(queries).toarray(), axis=1)[:, :4]
     np.testing.assert_allclose(answers.weights[-10:], heaviest, atol=1e-6)
     shown = [*X.index].index(found.names[0])
@@ -157,44 +145,48 @@ def test_classes(flats, classifier):
     labels[0] = "unseen"
     found = explored(classifier, queries, labels, X)
     own = classifier.predict(None)
-    assert [*found.answers.predictions] == [*own, *classifier.predict(queries)]
-    np.testing.assert_allclose(found.answers.details[150:], classifier.predict_proba(queries))
+    assert [*found.predictions.predictions] == [*own, *classifier.predict(queries)]
+    np.testing.assert_allclose(found.predictions.details[150:], classifier.predict_proba(queries))
     assert [*found.classes] == ["cheap", "dear", "unseen"]
-    assert found.answers.errors[150] == 1
-    assert found.to_check.rows[0] == 150
-    unlikely = found.answers.predictions != found.targets
-    assert unlikely[found.to_check.rows].all()
+    assert found.predictions.errors[150] == 1
+    assert found.surprises.rows[0] == 150
+    unlikely = found.predictions.predictions != found.targets
+    assert unlikely[found.surprises.rows].all()
     unknown = explored(classifier, queries, None, X)
-    assert np.isnan(unknown.answers.errors[150:]).all()
-    assert (unknown.to_check.rows < 150).all()
+    assert np.isnan(unknown.predictions.errors[150:]).all()
+    assert (unknown.surprises.rows < 150).all()
 
 
 def test_wrong_targets_and_equal_rows_are_listed(flats, regressor):
     found = explored(regressor, features=flats[0])
     assert len(found.names) == found.n_stored == 150
-    assert found.to_check.rows[0] in (3, 7)
+    assert found.surprises.rows[0] in (3, 7)
     mean, std = regressor.predict(None, return_std=True)
     distances = abs(found.targets - mean) / std
-    np.testing.assert_allclose(found.answers.surprises, distances)
-    n_rows = len(found.to_check.rows)
-    np.testing.assert_array_equal(found.to_check.rows, np.argsort(-distances)[:n_rows])
-    assert [[*rows] for rows in found.equal] == [[3, 7]]
+    np.testing.assert_allclose(found.predictions.surprises, distances)
+    n_rows = len(found.surprises.rows)
+    np.testing.assert_array_equal(found.surprises.rows, np.argsort(-distances)[:n_rows])
+    assert [[*rows] for rows in found.groups_of_equals] == [[3, 7]]
 
 
 def test_a_row_of_gaps_is_no_error(flats, regressor):
     X = flats[0].copy()
-    first = explored(regressor, features=X).to_check.rows[0]
+    first = explored(regressor, features=X).surprises.rows[0]
     X.iloc[first, 1:] = None  # more features are missing than known
     found = explored(regressor, features=X)
     assert found.incomplete.nonzero()[0].tolist() == [first]
-    assert first not in found.to_check.rows
+    assert first not in found.surprises.rows
 
 
 def test_equal_rows_are_listed_with_their_features(flats, regressor):
     X, _, _, _ = flats
-    html = as_html(_equal(explored(regressor, features=X)))
-    assert f"floor: {show_value(X.floor.iloc[3])}" in html
-    assert "district: " in html
+    tree = read_html(explore(regressor, features=X)._page)
+    _, equal = tree.iter("details")
+    buttons = [button.get("data-row") for button in equal.iter("button")]
+    assert buttons == ["3", "7"]
+    (features,) = equal.iter("div")
+    assert f"floor: {show_value(X.floor.iloc[3])}" in text_of(features)
+    assert f"district: {X.district.iloc[3]}" in text_of(features)
 
 
 @pytest.mark.slow
@@ -213,25 +205,25 @@ def test_gaps_of_targets_are_not_known(flats, classifier, regressor):
     for gap in (None, np.nan, pd.NA):
         given = labels.copy()
         given[:4] = gap
-        targets = _truth(unwrap(classifier), given, 10)
+        targets = _query_targets(OutputAnswers.of_only("explore", classifier), given, 10)
         assert [target is None for target in targets] == [True] * 4 + [False] * 6
     found = explored(regressor, queries, [np.nan] * 4 + [*truth[4:]], X)
-    assert np.isnan(found.answers.errors[150:154]).all()
-    assert not set(found.to_check.rows) & {150, 151, 152, 153}
+    assert np.isnan(found.predictions.errors[150:154]).all()
+    assert not set(found.surprises.rows) & {150, 151, 152, 153}
 
 
 def test_rounding_is_no_contradiction(flats):
     X, _, _, _ = flats
     reg = NONARegressor(**QUICK | {"max_iter": 2}).fit(X, np.full(150, 1 / 3))
-    assert len(explored(reg).to_check.rows) == 0
+    assert len(explored(reg).surprises.rows) == 0
 
 
 def test_of_two_stored_rows_a_query_has_both(flats, regressor):
     two = deepcopy(regressor).remove_neighbors(ids=[*range(2, 150)])
     found = explored(two, flats[2])
-    assert (found.answers.positions[:2] == [[1, -1, -1, -1], [0, -1, -1, -1]])[:, 0].all()
+    assert (found.predictions.positions[:2] == [[1, -1, -1, -1], [0, -1, -1, -1]])[:, 0].all()
     weights = two.neighbor_weights(flats[2]).toarray()
-    np.testing.assert_allclose(found.answers.weights[2:].sum(axis=1), weights.sum(axis=1))
+    np.testing.assert_allclose(found.predictions.weights[2:].sum(axis=1), weights.sum(axis=1))
 
 
 @pytest.mark.slow
@@ -241,15 +233,20 @@ def test_equal_rows_whose_targets_differ_most_come_first(flats):
     for one, other, step in [(10, 11, 5), (20, 21, 300), (30, 31, 0)]:
         X.iloc[other], y.iloc[other] = X.iloc[one], y.iloc[one] + step
     reg = NONARegressor(**QUICK).fit(X, y)
-    assert [[*rows] for rows in explored(reg).equal] == [[3, 7], [20, 21], [10, 11], [30, 31]]
+    assert [[*rows] for rows in explored(reg).groups_of_equals] == [
+        [3, 7],
+        [20, 21],
+        [10, 11],
+        [30, 31],
+    ]
     clf = NONAClassifier(**QUICK).fit(X, np.where(np.arange(150) == 20, "odd", "even"))
-    assert [*explored(clf).equal[0]] == [20, 21]
+    assert [*explored(clf).groups_of_equals[0]] == [20, 21]
 
 
 @pytest.mark.slow
 def test_of_many_columns_those_that_differ_are_shown(monkeypatch, flats):
     X, y, queries, truth = flats
-    monkeypatch.setattr("nona_sklearn._inspection.explored.MOST_COLUMNS", 4)
+    monkeypatch.setattr("nona_sklearn._inspection.map_data.MOST_COLUMNS", 4)
     table, more = X.assign(same=1.0)[["same", *X.columns]], queries.assign(same=1.0)
     found = explored(NONARegressor(**QUICK).fit(table, y), more, truth, table)
     assert [*found.columns] == [*X.columns]
@@ -259,16 +256,15 @@ def test_of_many_columns_those_that_differ_are_shown(monkeypatch, flats):
 def test_lists_have_their_numbers(flats, monkeypatch, regressor):
     X, _, _, _ = flats
     found = explored(regressor, features=X)
-    found.answers.surprises[[5, 8, 9]] = 99.0
-    n_rows = len(found.to_check.rows)
+    found.predictions.surprises[[5, 8, 9]] = 99.0
+    n_rows = len(found.surprises.rows)
     assert n_rows > 2
-    html = as_html(_to_check(found))
-    assert f"Targets to check ({n_rows})" in html
-    assert "expected by chance" in html
-    monkeypatch.setattr("nona_sklearn._inspection.explorer_page.MOST_LISTED", 2)
-    html = as_html(_to_check(found))
-    assert f"Targets to check (the first 2 of {n_rows})" in html
-    assert html.count("<button") == 2
+    assert f"Targets to check ({n_rows})" in _page(found, "", 0.9, "")
+    monkeypatch.setattr("nona_sklearn._inspection.explorer.MOST_LISTED", 2)
+    listed, _ = read_html(_page(found, "", 0.9, "")).iter("details")
+    assert f"Targets to check (the first 2 of {n_rows})" in text_of(listed)
+    assert "expected by chance" in text_of(listed)
+    assert len([*listed.iter("button")]) == 2
     assert [len({*_palette(n)}) for n in (2, 10, 20, 30)] == [2, 10, 20, 30]
 
 
@@ -299,7 +295,7 @@ def test_columns_of_the_page(flats, regressor, classifier):
 
 def table_of(report):
     """The lines of a report's table, by their names."""
-    tables = report._article().iter("table")
+    tables = read_html(report._repr_html_()).iter("table")
     (table,) = [each for each in tables if each.findtext("caption").startswith("The query and")]
     lines = [["".join(cell.itertext()) for cell in line] for line in table.iter("tr")]
     return {name: cells for name, *cells in lines}
@@ -317,12 +313,12 @@ def assert_same_amounts(texts, values, place):
 
 def assert_same_rows(found, row, lines):
     """A page lists the rows of a report's table, with their weights and marks; returns them."""
-    answers = found.answers
+    answers = found.predictions
     behind = np.flatnonzero(answers.weights[row])
     positions = answers.positions[row, behind]
-    others = [] if np.isnan(answers.others[row, 0]) else ["others"]
+    others = [] if np.isnan(answers.remainder[row, 0]) else ["others"]
     assert lines[""] == [found.names[row], *found.names[positions], *others]
-    weights = [*answers.weights[row, behind], *answers.others[row, : len(others)]]
+    weights = [*answers.weights[row, behind], *answers.remainder[row, : len(others)]]
     assert lines["weight"] == ["", *map(share, weights)]
     for j, name in enumerate(found.columns):
         shown = [show_value(found.columns[name][each]) for each in (row, *positions)]
@@ -340,11 +336,11 @@ def test_the_table_is_that_of_the_report(flats, scale):
     some_others = False
     for i in range(3):
         row, report = 150 + i, NeighborsReport(regressor, queries[i : i + 1], X, n_neighbors=4)
-        lines, answers = table_of(report), found.answers
+        lines, answers = table_of(report), found.predictions
         positions, behind = assert_same_rows(found, row, lines)
-        others = answers.others[row][~np.isnan(answers.others[row])]  # weight, target, ...
+        others = answers.remainder[row][~np.isnan(answers.remainder[row])]  # weight, target, ...
         weights, adjusted = answers.weights[row, behind], answers.adjusted[row, behind]
-        decimals, place = found.unit.decimals, found.places[row]
+        decimals, place = found.unit.decimals, found.decimals[row]
         n_rows = len(positions)
         assert_same_amounts(lines["rent"][1 : 1 + n_rows], found.targets[positions], decimals)
         assert_same_amounts(lines["rent"][1 + n_rows :], others[1:2], place)
@@ -353,7 +349,7 @@ def test_the_table_is_that_of_the_report(flats, scale):
         assert_same_amounts(lines["contribution"], contributions, place)
         assert Unit(place=place).rounded(answers.predictions[row]) == lines["contribution"][0]
         names = [*found.columns]
-        assert [*lines][-len(names) :] == [names[j] for j in found.order[row]]
+        assert [*lines][-len(names) :] == [names[j] for j in found.column_order[row]]
         some_others |= len(others) > 0
     assert some_others
 
@@ -363,7 +359,7 @@ def test_the_table_of_a_stored_row_is_that_of_its_report(flats, regressor):
     found = explored(regressor, features=X)
     lines = table_of(NeighborsReport(regressor, row=X.index[5], features=X, n_neighbors=4))
     assert_same_rows(found, 5, lines)
-    assert [*lines][-4:] == [[*found.columns][j] for j in found.order[5]]
+    assert [*lines][-4:] == [[*found.columns][j] for j in found.column_order[5]]
 
 
 def test_the_table_of_classes_is_that_of_the_report(flats, classifier):
@@ -375,12 +371,12 @@ def test_the_table_of_classes_is_that_of_the_report(flats, classifier):
 
 
 def test_rows_that_are_not_on_the_map_are_among_the_others(flats, regressor):
-    answers = explored(regressor, flats[2], max_rows=30, random_state=0).answers
-    whole = answers.weights.sum(axis=1) + np.nan_to_num(answers.others[:, 0])
+    answers = explored(regressor, flats[2], max_rows=30, random_state=0).predictions
+    whole = answers.weights.sum(axis=1) + np.nan_to_num(answers.remainder[:, 0])
     np.testing.assert_allclose(whole, 1)
     hidden = (answers.positions < 0) & (answers.weights == 0)
     assert hidden.any()
-    assert np.isnan(answers.others[hidden.any(axis=1), 1]).all()  # of others, only some are known
+    assert np.isnan(answers.remainder[hidden.any(axis=1), 1]).all()  # the rest is not known
 
 
 # -- effects -----------------------------------------------------------------------------------
@@ -402,9 +398,10 @@ def test_effects_are_those_that_predictions_have(flats, regressor):
 def test_charts_of_effects_have_their_amounts(flats, regressor):
     X, _, _, _ = flats
     effects = explored(regressor, features=X).effects
-    section = effects_section(effects, "rent", Unit(0, -1))
-    assert EVIL not in as_html(section)
-    text = "".join(section.find("p").itertext())
+    html = render("effects.html", **_effects(effects), unit=Unit(0, -1), target_name="rent")
+    assert EVIL not in html
+    section = read_html(html).find("section")
+    text = text_of(section.find("p"))
     assert "adds to the predicted rent" in text
     assert f"{share(effects.together)} of the variance" in text
     charts = {"".join(each.find("figcaption").itertext()): each for each in section.iter("figure")}
@@ -437,8 +434,8 @@ def test_of_many_categories_the_lowest_and_the_highest_are_drawn():
     parts = np.column_stack([np.arange(20.0), np.zeros(20)])
     names = np.array([f"level {i}" for i in range(20)], dtype=object)
     effects = Effects.of([Feature("kind", names, None)], parts, "rent")
-    section = effects_section(effects, "rent", Unit(0, 0))
-    texts = [each.text for each in section.iter("text")]
+    html = render("effects.html", **_effects(effects), unit=Unit(0, 0), target_name="rent")
+    texts = [each.text for each in read_html(html).iter("text")]
     assert [f"level {i}" in texts for i in (0, 3, 4, 15, 16, 19)] == [True] * 2 + [False] * 2 + [
         True
     ] * 2
@@ -503,7 +500,7 @@ def test_models_around_an_estimator(flats):
     model = TransformedTargetRegressor(inner, func=np.log, inverse_func=np.exp)
     model.fit(numbers[0], y)
     found = explored(model, numbers[1], truth, numbers[0])
-    np.testing.assert_allclose(found.answers.predictions[150:], model.predict(numbers[1]))
+    np.testing.assert_allclose(found.predictions.predictions[150:], model.predict(numbers[1]))
     page = explore(model, numbers[1], truth, features=numbers[0])
     assert page.title == "Predictions of target: 150 stored rows and 10 queries"
 
@@ -513,8 +510,8 @@ def test_images_and_texts(flats):
     digits = load_digits()
     X, y, images = digits.data[:60], digits.target[:60], digits.images
     clf = NONAClassifier(**QUICK | {"max_iter": 2}).fit(X[:50], y[:50])
-    model, bank = unwrap(clf), clf.bank_
-    found = explored(model, X[50:], y[50:])
+    bank = clf.bank_
+    found = explored(clf, X[50:], y[50:])
     assert found.columns == {}
     look = Appearance.of(bank, images[:50], images[50:60], 10)
     pictures = look.shown(np.arange(50), np.arange(0))["picture"]
@@ -538,25 +535,17 @@ def test_the_page_needs_no_other_file_and_texts_are_escaped(flats, regressor, tm
     page = explore(regressor, queries, truth, features=X)
     page.save(tmp_path / "page.html")
     html = (tmp_path / "page.html").read_text(encoding="utf-8")
-    whole, plain = Frame(), Frame()
-    whole.feed(html)
-    assert not any({"src", "href"} & attributes.keys() for _, attributes in whole.found)
+    tree = read_html(html)
+    assert not any({"src", "href"} & element.attrib.keys() for element in tree.iter())
     assert EVIL not in html
     assert f"<h1><bdi>{page.title}</bdi></h1>" in html  # no name turns the text around it
-    (policy,) = [
-        each["content"]
-        for _, each in whole.found
-        if each.get("http-equiv") == "Content-Security-Policy"
-    ]
-    assert policy.startswith("default-src 'none';")
-    assert "http" not in policy  # Bokeh names a network of its own, which cannot be reached
-    plain.feed(explore(regressor)._page)
-    n_scripts = [sum(tag == "script" for tag, _ in each.found) for each in (whole, plain)]
-    assert n_scripts[0] == n_scripts[1]
-    frame = Frame()
-    frame.feed(page._repr_html_())
-    assert [tag for tag, _ in frame.found] == ["iframe"]
-    assert frame.found[0][1]["srcdoc"] == html
+    assert policy_of(html).startswith("default-src 'none';")
+    assert "http" not in policy_of(html)  # Bokeh names a network that cannot be reached
+    plain = read_html(explore(regressor)._page)
+    assert len([*tree.iter("script")]) == len([*plain.iter("script")])
+    (frame,) = read_html(page._repr_html_())
+    assert frame.tag == "iframe"
+    assert frame.get("srcdoc") == html
     with pytest.raises(FileExistsError, match="overwrite=True"):
         page.save(tmp_path / "page.html")
 
@@ -681,15 +670,20 @@ def test_a_reader_looks_around(flats, scale, reader, tmp_path):
     assert f"rent: {y.iloc[20]:,.0f}".partition(".")[0][:-1] in tip
     reader.move_to(155, click=True)
     report = NeighborsReport(regressor, queries[5:6], X, y_true=float(truth.iloc[5]))
-    (figure,) = report._article().iter("figure")
+    tree = read_html(report._repr_html_())
+    (figure,) = tree.iter("figure")
     texts = ["".join(each.itertext()) for each in figure.iter() if each.tag in ("text", "bdi")]
     assert reader.driver.execute_script(PICTURE) == texts
     assert reader.lines() == table_of(report)
     assert [*reader.lines()] == [*table_of(report)]
     marked = reader.driver.execute_script(MARKED)
-    cells = [each for each in report._article().iter("td") if "differs" in each.get("class", "")]
+    cells = [
+        each
+        for each in read_html(report._repr_html_()).iter("td")
+        if "differs" in each.get("class", "")
+    ]
     assert marked == ["".join(cell.itertext()) for cell in cells]
-    sentences = ["".join(each.itertext()) for each in report._article().iter("p")]
+    sentences = [text_of(each) for each in tree.iter("p")]
     for sentence in sentences:
         if sentence.startswith(("These ", "Their targets ", "True value", "90% interval")):
             assert sentence in reader.text("report")

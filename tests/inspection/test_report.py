@@ -2,12 +2,12 @@
 
 import re
 from copy import deepcopy
-from html.parser import HTMLParser
 
 import numpy as np
 import pandas as pd
 import pytest
 from flats import make_flats
+from pages import Page, policy_of
 from sklearn.compose import TransformedTargetRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -20,50 +20,11 @@ from nona_sklearn import (
     counterfactuals,
 )
 from nona_sklearn._inspection.formatting import Unit, show, show_value
-from nona_sklearn._inspection.stability import Stability
+from nona_sklearn._inspection.page import render
+from nona_sklearn._inspection.report import Stability
 
 QUICK = {"n_estimators": 1, "max_iter": 15, "random_state": 0}
 EVIL = '<script>alert("&")</script>'
-VOID = {"meta", "br", "img"}
-
-
-class Page(HTMLParser):
-    """The tables, texts and tags of a page; all tags must be closed in their order."""
-
-    def __init__(self, html):
-        super().__init__()
-        self.tags, self.open, self.tables, self.texts = [], [], [], []
-        self.addresses, self.captions = [], []
-        self.feed(html)
-        assert not self.open
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.append(tag)
-        self.addresses += [value for name, value in attrs if name in ("src", "href")]
-        if tag not in VOID:
-            self.open.append(tag)
-        if tag == "table":
-            self.tables.append([])
-        if tag == "tr":
-            self.tables[-1].append([])
-        if tag in ("td", "th"):
-            self.tables[-1][-1].append("")
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        if "td" in self.open or "th" in self.open:
-            self.tables[-1][-1][-1] += data
-        elif "caption" in self.open:
-            self.captions.append(data)
-        elif "style" not in self.open:
-            self.texts.append(data)
-
-    def lines(self, caption):
-        """The lines of the first table whose caption starts so, by their names."""
-        places = [i for i, text in enumerate(self.captions) if text.startswith(caption)]
-        return {line[0]: line[1:] for line in self.tables[places[0]]}
 
 
 @pytest.fixture(scope="module")
@@ -224,6 +185,10 @@ def test_a_report_needs_two_refits(flats, regressor, n_refits):
         NeighborsReport(regressor, flats[2], n_refits=n_refits)
 
 
+def sentence(stability):
+    return render("stability.html", stability=stability)
+
+
 def test_half_of_the_rows_are_enough():
     """A row is steady that more than half of the refits name which contain it."""
     counts = np.array([10, 8, 9, 9])
@@ -233,10 +198,10 @@ def test_half_of_the_rows_are_enough():
 
     steady, unsteady = stability([10, 8, 4, 0]), stability([10, 4, 4, 0])
     assert steady.is_steady
-    assert steady.sentence.startswith("In 10 refits, 2 of these 4 rows are again among the 4")
+    assert sentence(steady).startswith("In 10 refits, 2 of these 4 rows are again among the 4")
     assert not unsteady.is_steady
-    assert unsteady.sentence.startswith("The rows are not steady: only 1 of these 4 are again")
-    assert unsteady.cells(5) == ["10 of 10", "4 of 8", "4 of 9", "0 of 9", ""]
+    assert sentence(unsteady).startswith("The rows are not steady: only 1 of these 4 are again")
+    assert unsteady.counts(5) == ["10 of 10", "4 of 8", "4 of 9", "0 of 9", ""]
 
 
 @pytest.mark.parametrize(
@@ -249,7 +214,7 @@ def test_half_of_the_rows_are_enough():
 )
 def test_one_row_has_a_sentence_of_its_own(n_neighbors, frequency, expected):
     stability = Stability(n_neighbors, "10 refits", np.array([10]), np.array([frequency]))
-    assert stability.sentence.startswith(expected)
+    assert sentence(stability).startswith(expected)
 
 
 def test_weights_of_rows_that_are_not_steady_are_whole():
@@ -508,26 +473,14 @@ def test_bad_parameters(flats, regressor, classifier, tmp_path):
         report.save(3)
 
 
-class Blocked(HTMLParser):
-    """The policy of a page."""
-
-    policy = ""
-
-    def handle_starttag(self, tag, attrs):
-        if dict(attrs).get("http-equiv") == "Content-Security-Policy":
-            self.policy = dict(attrs)["content"]
-
-
 def test_a_page_can_load_nothing_and_names_turn_no_text_around(flats, regressor, tmp_path):
     X, _, query = flats
     turned = "flat \N{RIGHT-TO-LEFT OVERRIDE}new"
     report = NeighborsReport(regressor, query.set_axis([turned]), X, n_neighbors=2)
     report.save(tmp_path / "report")  # a browser opens files of this ending only
     html = (tmp_path / "report.html").read_text(encoding="utf-8")
-    blocked = Blocked()
-    blocked.feed(html)
-    assert blocked.policy.startswith("default-src 'none';")
-    assert "script-src" not in blocked.policy
+    assert policy_of(html).startswith("default-src 'none';")
+    assert "script-src" not in policy_of(html)
     assert html.count(turned) == html.count(f"<bdi>{turned}</bdi>") > 0
     assert "\N{RIGHT-TO-LEFT OVERRIDE}" not in re.search("<title>.*?</title>", html)[0]
 

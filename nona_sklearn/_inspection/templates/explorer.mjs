@@ -129,8 +129,8 @@ export default ({rows, behind, links, stored, queries, colors, about}) => {
     const moved = every.some(each => each.adjusted !== each.target)
     return [
       line(own(about.target), [cell(""), ...lines.map(each => write(each.target, amount(each.target))), ...others.map(each => rounded(each.target))]),
-      ...(moved ? [line(words.ADJUSTED, [cell(""), ...every.map(each => rounded(each.adjusted))])] : []),
-      line(words.CONTRIBUTION, [data.prediction[row], ...every.map(each => each.contribution)].map(rounded)),
+      ...(moved ? [line(words.adjusted, [cell(""), ...every.map(each => rounded(each.adjusted))])] : []),
+      line(words.contribution, [data.prediction[row], ...every.map(each => each.contribution)].map(rounded)),
     ]
   }
 
@@ -139,7 +139,7 @@ export default ({rows, behind, links, stored, queries, colors, about}) => {
     return Array.from(about.columnOrder.slice(row * n, (row + 1) * n), j => {
       const cells = lines.map(each => {
         const made = cell(value(j, each.row), each.differs.has(j) ? ["differs"] : [])
-        if (each.differs.has(j)) made.append(make("span", {class: "unseen"}, words.DIFFERS))
+        if (each.differs.has(j)) made.append(make("span", {class: "unseen"}, words.differs))
         return made
       })
       return line(own(columns[j]), [cell(value(j, row)), ...cells, ...others.map(() => cell(""))])
@@ -162,15 +162,15 @@ export default ({rows, behind, links, stored, queries, colors, about}) => {
     const few = all.length <= limits.columns + limits.more ? all.length : limits.columns
     const [first, rest] = [all.slice(0, few), all.slice(few)]
     const body = [line("weight", [cell(""), ...weights(lines, others)]), ...targets(row, lines, others), ...first]
-    const further = fill(words.FURTHER, {n: rest.length})
+    const further = fill(words.further, {n: rest.length})
     return [
-      table(words.BESIDE, row, lines, others, body),
+      table(words.beside, row, lines, others, body),
       ...(rest.length === 0 ? []
         : [make("details", {}, make("summary", {}, further), table(further, row, lines, others, rest))]),
     ]
   }
 
-  // -- the picture, as dots.py draws it --
+  // -- the picture, as the report draws it --
 
   function picture(row, lines) {
     const {width, left, right, top, margin} = shape
@@ -205,7 +205,7 @@ export default ({rows, behind, links, stored, queries, colors, about}) => {
       const text = given.includes(value) ? amount(value) : computed(value, row)
       parts.push(makeShape("text", {x: x(value), y: bottom + 18, "text-anchor": anchor}, text))
     }
-    const legend = fill(words.DOTS, about) + (moved ? words.RINGS : "") + words.LINE + (known.length > 0 ? words.DASHED : "")
+    const legend = fill(words.dots, about) + (moved ? words.rings : "") + words.line + (known.length > 0 ? words.dashed : "")
     const view = `0 0 ${width} ${bottom + shape.bottom}`
     return make("figure", {}, makeShape("svg", {viewBox: view, role: "img", "aria-label": legend}, ...parts),
       make("figcaption", {}, own(legend)))
@@ -216,7 +216,7 @@ export default ({rows, behind, links, stored, queries, colors, about}) => {
     const added = data.prediction[row] - mean
     const text = computed(Math.abs(added), row)
     if (Number.isNaN(added) || !/[1-9]/.test(text)) return []
-    return [make("p", {}, fill(added < 0 ? words.TAKES : words.ADDS, {mean: computed(mean, row), amount: text}))]
+    return [make("p", {}, fill(added < 0 ? words.takes : words.adds, {mean: computed(mean, row), amount: text}))]
   }
 
   function report(row, lines) {
@@ -235,10 +235,10 @@ export default ({rows, behind, links, stored, queries, colors, about}) => {
     if (alone) return head
     if (lines.length === 0) return [...head, make("p", {}, "The rows behind this prediction are not on the map.")]
     const carried = {n: lines.length, share: share(sum(lines.map(each => each.weight)))}
-    const marked = columns.length > 0 && behind.data.differs0 ? words.MARKED : ""
+    const marked = columns.length > 0 && behind.data.differs0 ? words.marked : ""
     return [
       ...head,
-      make("p", {}, fill(lines.length === 1 ? words.ONE_ROW : words.SOME_ROWS, carried) + marked),
+      make("p", {}, fill(lines.length === 1 ? words.one_row : words.some_rows, carried) + marked),
       ...(labels === null ? [...ownTargets(row, lines), picture(row, lines)] : []),
       ...tables(row, lines),
     ]
