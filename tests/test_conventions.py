@@ -184,7 +184,8 @@ def test_mathematics_needs_torch_only(layer):
     modules = [path for path in files() if room_of(path) == layer]
     outside = {name.split(".")[0] for path in modules for name in imports(path)}
     assert outside <= {"", "torch"} | {
-        *("collections", "copy", "dataclasses", "functools", "itertools", "math", "typing")
+        *("__future__", "collections", "copy", "dataclasses", "functools", "itertools", "math"),
+        "typing",
     }
 
 

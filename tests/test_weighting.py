@@ -29,10 +29,10 @@ from nona_sklearn.weighting import (
     Triangular,
     Uniform,
     Weighting,
-    elementwise,
     make_weighting,
     sparse,
 )
+from nona_sklearn.weighting import base as elementwise
 from nona_sklearn.weighting.base import softmax
 
 EACH = pytest.mark.parametrize("name", WEIGHTINGS)

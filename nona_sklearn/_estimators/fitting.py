@@ -215,7 +215,9 @@ def fit_bank(estimator: Any, training: Training) -> tuple[NeighborNetwork, Neigh
     architecture, data, targets = training.architecture, training.data, training.targets
     network, config = training.network, training.config
     bank = _make_bank(training, estimator.algorithm)
-    check_convergence([bank.embeddings], config.learning_rate_init, config.weight_decay)
+    too_far = bank.embeddings.abs() > largest_entry(bank.embeddings)  # distances would overflow
+    embeddings = bank.embeddings.masked_fill(too_far, math.inf)
+    check_convergence([embeddings], config.learning_rate_init, config.weight_decay)
     (evaluation,) = bank.evaluate(network.head, leave_out="group").without_isolated()
     some = evaluation[np.arange(min(CHECKED, len(evaluation)))]
     check_convergence([some.mean()], config.learning_rate_init, config.weight_decay)

@@ -346,7 +346,7 @@ class Evaluation:
 
         def of_block(queries: slice) -> Any:
             excluded = None if self.exclusion is None else self.exclusion.of(queries)
-            left_out = None if self.left_out is None else self.left_out[queries].residuals
+            left_out = None if self.left_out is None else self.left_out[queries]
             networks = []
             for i, (head, query, z) in enumerate(self.split_by_head):
                 if nearest_rows is not None:

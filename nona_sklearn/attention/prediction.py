@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor
@@ -103,6 +103,14 @@ def nearest_by_l2(query: Tensor, neighbors: Tensor, excluded: Excluded) -> Tenso
     return similarity.amax(dim=1, keepdim=True)
 
 
+class LeftOut(Protocol):
+    """Queries that are rows of the bank, and are left out of the trend at their neighbours."""
+
+    @property
+    def residuals(self) -> Tensor:
+        """Residuals of the bank's rows from the trend without each query, (q, n, c)."""
+
+
 class Rows:
     """The candidate rows of a block of queries in one network: weights and adjusted targets.
 
@@ -126,7 +134,7 @@ class Rows:
         The trend at the rows.
     query_trend : Tensor of shape (q, c), optional
         The trend at the queries.
-    residuals : Tensor of shape (q, n, c), optional
+    left_out : LeftOut, optional
         Residuals of the rows from the trend without each query; None: those of `offset`.
     added : Tensor of shape (q, c), optional
         What unknown levels add to the queries' probabilities.
@@ -145,7 +153,7 @@ class Rows:
         adjustment_scale: Tensor | float | None = 1.0,
         offset: Offset | None = None,
         query_trend: Tensor | None = None,
-        residuals: Tensor | None = None,
+        left_out: LeftOut | None = None,
         added: Tensor | None = None,
         training: bool = False,
     ):
@@ -153,7 +161,7 @@ class Rows:
         self.head, self.targets, self.candidates = head, targets, candidates
         self.query, self.neighbors = query, neighbors
         self.log_prior, self.offset, self.query_trend = log_prior, offset, query_trend
-        self.residuals, self.added = residuals, added
+        self.left_out, self.added = left_out, added
         self.adjustment_scale = adjustment_scale if head.n_adjusted else None
         self.are_new_targets = adjustment_scale is None
 
@@ -271,8 +279,8 @@ class Rows:
         parts = [targets]
         if self.adjustment_scale is not None:
             parts.append(self._adjustments(self.neighbors, rows))
-        if self.residuals is not None:
-            residuals = self.residuals[queries]
+        if self.left_out is not None:
+            residuals = self.left_out.residuals[queries]
             if not isinstance(rows, slice):
                 residuals = residuals.take_along_dim(rows[..., None], dim=1)
             parts = [*(part.expand(*residuals.shape[:-1], -1) for part in parts), residuals]
@@ -366,7 +374,7 @@ class Rows:
     @cached_property
     def distance(self) -> Tensor:
         """Euclidean distance to the nearest row, (q, 1); infinite without one."""
-        return distance_of(self.head, self.candidates)
+        return distance_of(self.head, self.candidates).to(self.targets.dtype)
 
     # -- average ---------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ from nona_sklearn import (
 from nona_sklearn._estimators.queries import evaluate
 from nona_sklearn._inference.calibration import crps
 from nona_sklearn._inference.distribution import NORMAL, Empirical, Noise, Smoothed
+from nona_sklearn.attention.functional import attenuation
 from nona_sklearn.targets import RegressionTargets
 
 RNG = np.random.RandomState(0)
@@ -106,7 +107,7 @@ def test_bounds_hold_for_each_target_that_a_trend_adjusts(reg):
         weights /= weights.sum(axis=1, keepdims=True)
         g_own, g = (unit * head.adjustments(each).double().numpy() for each in (own, theirs))
         near = torch.cdist(head.metric_part(own), head.metric_part(theirs)).amin(1, True)
-        trusted = head.attenuation(near.double()).numpy()
+        trusted = attenuation(near.double(), head.trust_radius).numpy()
         shrunk = head.shrinkage * (Y - g[:, 0] - np.array(head.mean_residual or 0))
         adjusted = Y + trusted * (g_own - g.T - shrunk)
         of_trend = f + 0.2 * residuals

@@ -35,7 +35,7 @@ from nona_sklearn import (
     save_shards,
 )
 from nona_sklearn._data.sample import Embedded
-from nona_sklearn._estimators import base
+from nona_sklearn._estimators import fitting
 from nona_sklearn._inference.bank import NeighborBank
 from nona_sklearn._inference.calibration import fit_calibration
 from nona_sklearn._inference.evaluation import Evaluation
@@ -766,25 +766,25 @@ def test_predictions_that_are_no_numbers_mean_that_training_diverged():
 
 def test_embeddings_that_are_no_numbers_mean_that_training_diverged(plane, monkeypatch):
     """Also those of rows that no other row depends on."""
-    embed = base.embed
+    embed = fitting.embed
 
     def embed_one_infinitely_far(network, X):
         embeddings = embed(network, X)
         embeddings[-1] = torch.inf
         return embeddings
 
-    monkeypatch.setattr(base, "embed", embed_one_infinitely_far)
+    monkeypatch.setattr(fitting, "embed", embed_one_infinitely_far)
     with pytest.raises(ValueError, match="training diverged"):
         nona().fit(plane[0], plane[2])
 
 
 def test_distances_that_overflow_mean_that_training_diverged(plane, monkeypatch):
-    embed = base.embed
+    embed = fitting.embed
 
     def embed_far(network, X):
         return 3e38 * embed(network, X).sign()
 
-    monkeypatch.setattr(base, "embed", embed_far)
+    monkeypatch.setattr(fitting, "embed", embed_far)
     with pytest.raises(ValueError, match="training diverged"):
         softstep_knn(softstep_on="similarity").fit(plane[0], plane[2])
 
