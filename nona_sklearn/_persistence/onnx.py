@@ -42,7 +42,7 @@ from ..softstep import STEPS, SoftStep
 from ..weighting import Sigmoid, Softplus, Triangular, Weighting
 from ..weighting.base import nearest_only
 from ..weighting.elementwise import FAINT, clamped_log1p_exp, faint_log_softplus
-from .models import refuse_model_inside
+from .file import refuse_model_trend
 from .onnx_table import Encoding, exportable_snapshot
 
 MAX_SCALED = 1e100  # the square of a scaled number is in float64's range
@@ -566,7 +566,7 @@ def _strings_before(graph: Any, numbers: Any, texts: list[str]) -> Any:
 
 def _check_exportable(estimator: Any) -> None:
     """Refuse what needs more of a query's row of pairs than sums, and models of others."""
-    refuse_model_inside(estimator, "an ONNX graph", "use trend='kernel' or None")
+    refuse_model_trend(estimator, "an ONNX graph", "use trend='kernel' or None")
     z, n_rows = estimator.bank_.embeddings[:0], len(estimator.bank_)
     heads = [head for head, _, _ in estimator.network_.head.split_by_head(z, z)]
     if not all(
