@@ -161,11 +161,9 @@ class Unwrapped:
         options = {"times": times, "groups": groups, "max_rows": max_rows, "max_age": max_age}
         return self.estimator.add_neighbors(rows, targets, sample_weight, **options)
 
-    def remove_neighbors(self, *, ids=None, names=None, return_receipt=False):
-        receipt = self.estimator.remove_neighbors(
-            ids=ids, names=names, return_receipt=return_receipt
-        )
-        return receipt if return_receipt else self
+    def remove_neighbors(self, *, ids=None, names=None):
+        self.estimator.remove_neighbors(ids=ids, names=names)
+        return self
 
     def set_neighbor_targets(self, y):
         self.estimator.set_neighbor_targets(self._transform_targets(y))

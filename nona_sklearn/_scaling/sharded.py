@@ -14,9 +14,8 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from .._data.table_encoder import TableEncoder
 from .._estimators.base import NeighborEstimator
-from .._estimators.forgetting import levels_held
+from .._estimators.forgetting import without_levels
 from .._estimators.queries import number_of_neighbors, query_blocks
 from .._inference.bank import NeighborBank
 from .._inference.distribution import Calibration, Distribution
@@ -581,20 +580,21 @@ class ShardedNeighbors:
     ) -> Any:
         """The estimator without levels that were of removed rows alone."""
         encoder = getattr(self.estimator_, "features_", None)
-        if self.estimator_.bank_.levels is None or not isinstance(encoder, TableEncoder):
+        if self.estimator_.bank_.levels is None:
             return self.estimator_
-        gone = levels_held(
+        gone = [
             bank.levels[torch.from_numpy(np.isin(bank.ids.numpy(), removed))]
             for bank in before
             if bank.levels is not None
+        ]
+        left = (
+            bank.levels for entry in folder.shards if (bank := entry.open()).levels is not None
         )
-        if any(gone):
-            left = levels_held(entry.open().levels for entry in folder.shards)
-            gone = [own - others for own, others in zip(gone, left, strict=True)]
-        if not any(gone):
+        new_encoder = without_levels(encoder, gone, left)
+        if new_encoder is encoder:
             return self.estimator_
         estimator = snapshot(self.estimator_)
-        estimator.features_ = encoder.without_levels(gone)
+        estimator.features_ = new_encoder
         return estimator
 
     def _trend_without(self, removed: np.ndarray) -> Trend | None:
