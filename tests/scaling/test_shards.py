@@ -738,7 +738,7 @@ def test_a_prediction_is_of_the_bank_at_one_moment(
 ):
     monkeypatch.setattr(sharded_module, "QUERY_BLOCK", 5)
     monkeypatch.setattr(inputs, "EMBED_BLOCK", 5)
-    estimator = NONARegressor(softstep="s1", **ONE).fit(X[:60], Y[:60])
+    estimator = NONARegressor(n_neighbors=9, softstep=ON_RANKS, **ONE).fit(X[:60], Y[:60])
     sharded = shards(estimator, tmp_path, allow_partial=allow_partial)
     editor = ShardedNeighbors(tmp_path / "bank")
     estimator.remove_neighbors(ids=[3, 20, 50])
@@ -747,6 +747,24 @@ def test_a_prediction_is_of_the_bank_at_one_moment(
     assert_same(sharded.predict(queries), estimator.predict(queries))
     assert sharded.missing_shards_ == []
     assert len(sharded) == 57
+
+
+@pytest.mark.parametrize("number", [1, 3])
+def test_rows_that_are_read_all_at_once_are_of_one_moment(number, tmp_path, monkeypatch):
+    estimator = NONARegressor(n_neighbors=None, **ONE).fit(X[:60], Y[:60])
+    sharded, calls = shards(estimator, tmp_path), []
+    editor, read = ShardedNeighbors(tmp_path / "bank"), shard_folder.Entry.open
+
+    def edit_and_read(entry):
+        calls.append(1)
+        if len(calls) == number:
+            editor.remove_neighbors(ids=[3, 20, 50])
+        return read(entry)
+
+    monkeypatch.setattr(shard_folder.Entry, "open", edit_and_read)
+    found = sharded.predict(QUERIES)
+    assert_same(found, estimator.remove_neighbors(ids=[3, 20, 50]).predict(QUERIES))
+    assert sharded.missing_shards_ == []
 
 
 @pytest.mark.parametrize("number", [1, 6])
