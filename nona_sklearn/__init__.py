@@ -7,7 +7,6 @@ the rows behind every prediction can be listed. Terms are explained in ``docs/gl
 
 from ._data.rows import Rows
 from ._data.table_encoder import TableEncoder
-from ._estimators.forgetting import RemovalReceipt
 from ._estimators.nona import NONAClassifier, NONARegressor
 from ._estimators.parameters import ASSoftmax
 from ._estimators.softstep import SoftStepKNeighborsClassifier, SoftStepKNeighborsRegressor
@@ -45,7 +44,6 @@ __all__ = [
     "NeighborsDisplay",
     "NeighborsReport",
     "PeriodicEmbedding",
-    "RemovalReceipt",
     "Rows",
     "ShardedNeighbors",
     "SoftStep",

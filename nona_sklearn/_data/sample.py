@@ -84,7 +84,7 @@ class Embedded:
     def __len__(self) -> int:
         return len(self.embeddings)
 
-    def __getitem__(self, rows: np.ndarray) -> Embedded:
+    def __getitem__(self, rows: np.ndarray | slice) -> Embedded:
         """Select some of the queries."""
         names = "embeddings", "labels", "ids", "times", "added", "inputs"
         parts = {name: getattr(self, name) for name in names}

@@ -37,7 +37,7 @@ from .editing import (
 )
 from .fit_warnings import warn_if_in_vain, warn_of_relations, warn_unless_converged
 from .fitting import fit_bank, set_fitted, train
-from .forgetting import RemovalReceipt, forget_levels, make_receipt
+from .forgetting import forget_levels
 from .queries import (
     added_by_unknown,
     embedded,
@@ -929,19 +929,7 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
             forget_levels(self, before)
         return np.arange(int(before.next_id), int(after.next_id))
 
-    @overload
-    def remove_neighbors(
-        self, *, ids: Any = None, names: Any = None, return_receipt: Literal[False] = False
-    ) -> Self: ...
-
-    @overload
-    def remove_neighbors(
-        self, *, ids: Any = None, names: Any = None, return_receipt: Literal[True]
-    ) -> RemovalReceipt: ...
-
-    def remove_neighbors(
-        self, *, ids: Any = None, names: Any = None, return_receipt: bool = False
-    ) -> Self | RemovalReceipt:
+    def remove_neighbors(self, *, ids: Any = None, names: Any = None) -> Self:
         """Remove rows from the bank, so that no later prediction, pickle or file contains them.
 
         Their embeddings, targets and names are removed, and the levels of categories that no
@@ -960,16 +948,11 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
             Names of the rows instead, as in the table of :meth:`explain`. If several rows have the
             same name, all are removed. A tuple is one name, of a MultiIndex. Names may be
             numbers other than the ids, so `ids` and `names` are keywords.
-        return_receipt : bool, default=False
-            Whether to return a receipt instead of the estimator.
 
         Returns
         -------
         self : object
             Without these rows.
-        receipt : RemovalReceipt
-            What was removed and what stays, with checksums of the stored rows before and after.
-            Only with ``return_receipt=True``.
 
         Raises
         ------
@@ -986,17 +969,11 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         >>> knn = SoftStepKNeighborsRegressor(2, weighting="uniform", learn_feature_weights=False)
         >>> knn.fit(X, y).remove_neighbors(names="C").bank_.ids.tolist()
         [0, 1, 3, 4]
-        >>> knn.remove_neighbors(ids=[3], return_receipt=True).n_left
-        3
         """
         check_is_fitted(self)
-        check_flag("return_receipt", return_receipt)
-        change, encoder = removal(ids, names), getattr(self, "features_", None)
-        before, after = edit(self, lambda _: change)
-        n_levels = forget_levels(self, before)
-        if return_receipt:
-            encoders = encoder, getattr(self, "features_", None)
-            return make_receipt(before, after, encoders, n_levels)
+        change = removal(ids, names)
+        before, _ = edit(self, lambda _: change)
+        forget_levels(self, before)
         return self
 
     def set_neighbor_targets(self, y: Any) -> Self:

@@ -180,7 +180,8 @@ def evaluate(estimator: Any, X: Any, *, with_added: bool = False) -> tuple[Any, 
         raise ValueError("X=None needs at least 2 rows in the bank, it has 1")
     queries = None if X is None else embedded(fitted, X)
     if ids is not None:
-        return fitted, bank.evaluate(head)[bank.positions(ids.cpu().numpy())]
+        rows = bank.positions(ids.cpu().numpy())
+        return fitted, bank.evaluate_rows(head, rows, leave_out="itself")
     if queries is None:
         return fitted, bank.evaluate(head)
     added = added_by_unknown(fitted, X) if with_added or is_classifier(fitted) else None

@@ -7,24 +7,26 @@ import importlib.metadata
 import json
 import platform
 import re
+import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import safetensors
 import safetensors.torch
 import torch
+from sklearn.base import BaseEstimator
+from sklearn.frozen import FrozenEstimator
 from torch import Tensor
 
+from .._utils.extras import import_extra
 from .._utils.files import as_path, destination, put_in_place
-from .._utils.storable import ESTIMATORS
+from .._utils.storable import CLASSES, ESTIMATORS, FUNCTIONS, storable_parameters
 from .._utils.validation import check_flag
 from .._version import __version__
-from .decoder import Decoder, MismatchError
-from .earlier import of_this_version
-from .encoder import Encoder, UnknownError
-from .models import holds_model, is_model, read_model, refuse_model_inside, write_model
+from .codec import Decoder, Encoder, MemoryBudget, MismatchError, ObjectChecker, UnknownError
 
 CONTENT = "estimator"  # the tensor that holds the JSON, as UTF-8
 FORMAT = 1  # of the files that this version writes, and the newest that it reads
@@ -43,6 +45,7 @@ PICKLES = (
     b"\x04\x22M",
 )
 LIBRARIES = "numpy", "safetensors", "scikit-learn", "scipy", "skorch", "torch"
+MADE_OF = "estimator must be made of parts of scikit-learn and of this package"
 
 
 def save(estimator: Any, path: Any, *, overwrite: bool = False) -> None:
@@ -100,8 +103,8 @@ def save(estimator: Any, path: Any, *, overwrite: bool = False) -> None:
     """
     path = as_path("path", path)
     check_flag("overwrite", overwrite)
-    if is_model(estimator):
-        write_model(estimator, destination(path, overwrite))
+    if isinstance(estimator, BaseEstimator) and type(estimator).__module__.startswith("sklearn."):
+        _write_model(estimator, destination(path, overwrite))
         return
     if type(estimator) not in ESTIMATORS:
         kinds = sorted(ESTIMATORS, key=lambda kind: not hasattr(kind, "predict"))
@@ -109,8 +112,15 @@ def save(estimator: Any, path: Any, *, overwrite: bool = False) -> None:
         raise TypeError(
             f"estimator must be one of {names}, or a model of scikit-learn, got {estimator!r:.100}"
         )
-    refuse_model_inside(estimator, "a file without code", "use pickle or skops, or trend='kernel'")
+    refuse_model_trend(estimator, "a file without code", "use pickle or skops, or trend='kernel'")
     write(estimator, destination(path, overwrite))
+
+
+def refuse_model_trend(estimator: Any, place: str, remedy: str) -> None:
+    """Refuse an estimator whose trend is a model, for a place that holds numbers alone."""
+    if hasattr(getattr(estimator, "trend_", None), "fit"):
+        model = f"{estimator.trend!r:.100}"
+        raise TypeError(f"trend must be no model for {place}, got {model}: {remedy}")
 
 
 def write(thing: Any, path: Path) -> str:
@@ -194,10 +204,9 @@ def load(path: Any, *, verify: bool = True, **external: Any) -> Any:
     """
     path = as_path("path", path)
     check_flag("verify", verify)
-    if path.is_file() and holds_model(path):
-        if external:
-            raise TypeError(f"load was passed {min(external)}, which {path} does not need")
-        return read_model(path)
+    if path.is_file() and zipfile.is_zipfile(path):
+        _check_external(path, {}, external)
+        return _read_model(path)
     estimator = read(path, external, verify)
     if type(estimator) not in ESTIMATORS:
         raise ValueError(f"{path} holds no estimator, but a {type(estimator).__name__}")
@@ -228,7 +237,8 @@ def read(
         needed, version, content = _parse(metadata, tensors)
     _check_external(path, needed, external)
     with decoding(path, f"of nona_sklearn {version} holds what this version cannot read"):
-        return of_this_version(Decoder(tensors, external).decode(content))
+        held = Decoder(tensors, external).decode(content)
+        return held.upgraded() if isinstance(held, ApproximateNeighborsRegressor) else held
 
 
 @contextmanager
@@ -268,8 +278,8 @@ def _check_external(path: Path, needed: Mapping[str, str], external: Mapping[str
             f"{path} needs {name}, which a file cannot hold; it was {needed[name]}: "
             f"load(path, {name}=...)"
         )
-    if more := external.keys() - needed.keys():
-        raise TypeError(f"load was passed {min(more)}, which {path} does not need")
+    if unneeded := external.keys() - needed.keys():
+        raise TypeError(f"load was passed {min(unneeded)}, which {path} does not need")
 
 
 def _to_json(value: Any) -> str:
@@ -278,9 +288,9 @@ def _to_json(value: Any) -> str:
 
 def _checksum(metadata: Mapping[str, str], tensors: Mapping[str, Tensor]) -> str:
     """SHA-256 of a file's metadata, and of each tensor's name, dtype, shape and bytes."""
-    others = {key: value for key, value in metadata.items() if key != "sha256"}
+    covered = {key: value for key, value in metadata.items() if key != "sha256"}
     shapes = {name: [str(t.dtype), *t.shape] for name, t in tensors.items()}
-    digest = hashlib.sha256(json.dumps([others, shapes], sort_keys=True).encode())
+    digest = hashlib.sha256(json.dumps([covered, shapes], sort_keys=True).encode())
     for name in sorted(tensors):
         # A single number may be contiguous with any stride, which a view as bytes refuses.
         flat = tensors[name].as_strided((tensors[name].numel(),), (1,))
@@ -324,3 +334,102 @@ def _starts_as_pickle(path: Path) -> bool:
     with open(path, "rb") as file:
         head = file.read(9)
     return head.startswith(PICKLES) and head[3:] != bytes(5) + b"{"
+
+
+# -- models around an estimator, as files of skops ---------------------------------------------
+
+
+def _write_model(model: BaseEstimator, path: Path) -> None:
+    """Write a model of scikit-learn, if :func:`_read_model` reads it."""
+    io = _skops()
+    try:
+        content = io.dumps(model)
+        untrusted = _untrusted_types(io, content)
+        if not untrusted:
+            _make_model(io, content)
+    except Exception as error:  # skops has no error of its own
+        raise TypeError(f"{MADE_OF}, and skops cannot hold it: {error!r:.200}") from error
+    if untrusted:
+        raise TypeError(
+            f"{MADE_OF}, got {untrusted[0]}: use skops.io.dump, or save the best_estimator_ of a "
+            "search"
+        )
+    with put_in_place(path) as beside:
+        beside.write_bytes(content)
+
+
+def _read_model(path: Path) -> Any:
+    """Read a model; a ValueError, if the file is damaged or holds other types."""
+    io = _skops()
+    with decoding(path, "is damaged, or not a file that save wrote"):
+        _check_sizes(path)
+        content = path.read_bytes()
+        untrusted = _untrusted_types(io, content)
+        if not untrusted:
+            return _make_model(io, content)
+    raise ValueError(
+        f"{path} holds {untrusted[0]}, which is no part of scikit-learn or of this package: read "
+        "what it is, and use skops.io.load"
+    )
+
+
+def _skops() -> Any:
+    return import_extra("a file of a model around an estimator", "skops.io", extra="skops")
+
+
+def _untrusted_types(io: Any, content: bytes) -> list[str]:
+    """The types in a file that are neither of this package nor trusted by skops.
+
+    skops trusts scikit-learn's estimators, and NumPy's and SciPy's arrays and functions.
+    """
+    parts: list[Any] = [*CLASSES.values(), *FUNCTIONS.values()]
+    trusted = {f"{part.__module__}.{part.__qualname__}" for part in parts} | {"numpy.dtype"}
+    return [name for name in io.get_untrusted_types(data=content) if name not in trusted]
+
+
+def _make_model(io: Any, content: bytes) -> Any:
+    model = io.loads(content, trusted=io.get_untrusted_types(data=content))
+    ObjectChecker().dump(model)
+    return model
+
+
+def _check_sizes(path: Path) -> None:
+    """Refuse an archive with entries that skops does not write, and that are larger in memory."""
+    memory = MemoryBudget(path.stat().st_size)
+    with zipfile.ZipFile(path) as archive:
+        for entry in archive.infolist():
+            if entry.compress_type != zipfile.ZIP_STORED:
+                raise ValueError(f"{entry.filename:.50} is compressed")
+            memory.charge(1, entry.file_size)  # several entries may share their bytes
+            with archive.open(entry) as opened:
+                if opened.read(2) == b"PK":  # of NumPy's and SciPy's, which may be compressed
+                    raise ValueError(f"{entry.filename:.50} is an archive")
+
+
+# -- an estimator of version 0.2.0 -------------------------------------------------------------
+
+
+@storable_parameters()
+class ApproximateNeighborsRegressor(BaseEstimator):
+    """Version 0.2.0's predictions from `n_candidates` rows, found by a graph."""
+
+    def __init__(self, regressor, n_candidates=256):
+        self.regressor = regressor
+        self.n_candidates = n_candidates
+
+    def upgraded(self) -> Any:
+        """The regressor that weighs as many nearest rows of each network, found alike."""
+        regressor = getattr(self, "regressor_", self.regressor)
+        while isinstance(regressor, FrozenEstimator):
+            regressor = regressor.estimator
+        n_neighbors = int(self.n_candidates)
+        if hasattr(regressor, "bank_"):
+            neighbors = regressor.bank_.neighbors.searched_by("hnsw")
+            neighbors.cache["graphs"] = getattr(self, "_index", None)
+            regressor.bank_ = replace(regressor.bank_, neighbors=neighbors)
+            z = neighbors.embeddings[:0]
+            parts = regressor.network_.head.split_by_head(z, z)
+            for head, _, _ in parts:
+                head.n_neighbors = int(self.n_candidates)
+            n_neighbors *= len(parts)
+        return regressor.set_params(algorithm="hnsw", n_neighbors=n_neighbors)

@@ -39,7 +39,7 @@ from ..similarity import l2
 from ..softstep import STEPS, scale_similarity
 from ..weighting import Sigmoid, Softplus, Triangular, Weighting
 from ..weighting.base import FAINT, clamped_log1p_exp, faint_log_softplus, nearest_only
-from .models import refuse_model_inside
+from .file import refuse_model_trend
 from .onnx_table import Encoding, Scaling, exportable_snapshot
 
 SAMPLE = 3  # rows that the graph is traced with; its input may have any number
@@ -609,7 +609,7 @@ def _strings_before(graph: Any, numbers: Any, texts: list[str]) -> Any:
 
 def _check_exportable(estimator: Any) -> None:
     """Refuse weights that are no formula of single similarities or of the nearest rows."""
-    refuse_model_inside(estimator, "an ONNX graph", "use trend='kernel' or None")
+    refuse_model_trend(estimator, "an ONNX graph", "use trend='kernel' or None")
     head = heads_of(estimator.network_)[0]  # all have the same form
     if not (head.weighting.one_by_one or isinstance(head.weighting, Triangular)):
         raise ValueError(

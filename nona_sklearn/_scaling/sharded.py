@@ -1,39 +1,57 @@
-"""Estimators with a bank in shards."""
+"""Estimators with a bank in shards.
+
+A prediction depends on few rows of a bank, if weights end after some number of them. Each shard
+finds those that can have weight for some queries. Together they are a bank in memory, on which
+every method for queries gives the result that it gives on the whole bank.
+"""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import replace
-from functools import reduce
-from typing import Any, Literal, Self, overload
+from dataclasses import dataclass, replace
+from functools import partial, reduce, wraps
+from itertools import accumulate
+from typing import Any, Self
 
 import numpy as np
 import torch
-from sklearn.utils.metaestimators import available_if
+from joblib import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted
-from torch import Tensor
 
-from .._data.table_encoder import TableEncoder
+from .._data.sample import Embedded
 from .._estimators.base import NeighborEstimator
-from .._estimators.forgetting import levels_held
-from .._estimators.queries import number_of_neighbors, query_blocks
+from .._estimators.forgetting import without_levels
+from .._estimators.queries import number_of_neighbors
 from .._inference.bank import NeighborBank
-from .._inference.distribution import Calibration, Distribution
-from .._inference.neighbors import Neighbors
+from .._inference.evaluation import Evaluation
+from .._inference.neighbors import Exclusion, Neighbors
 from .._persistence.file import decoding, read
 from .._trend.model_trend import called
 from .._trend.trend import Trend
 from .._utils.arrays import spans
 from .._utils.files import as_path, new_folder
 from .._utils.snapshots import snapshot
-from .._utils.validation import check_flag, check_ids, check_levels, check_n_neighbors, is_whole
+from .._utils.validation import check_flag, check_ids, check_n_neighbors, is_whole
+from ..attention import AverageHead, NONAHead
+from ..attention.prediction import Candidates
 from .shard_folder import Entry, Folder
-from .shard_query import ShardQuery, ShardsLostError, nearest_of
 
-QUERY_BLOCK = 4096  # queries that are evaluated at a time
-BLOCK_PAIRS = 2**22  # the same, in pairs, where each row of the bank can have weight
+QUERY_BLOCK = 4096  # queries that are searched for at a time
+DISTANCE_BLOCK = 512  # the same for kneighbors, which searches the rows that are found once more
 OPEN_ROWS = 4096  # of the last shard, below which added rows join it
+#: Methods whose arrays have an entry for each query, so that blocks of queries are concatenated.
+ARRAY_METHODS = (
+    *("predict", "predict_proba", "predict_log_proba", "predict_quantiles", "predict_cdf"),
+    *("kneighbors", "heaviest_neighbors", "distance_to_bank"),
+    *("effective_n_neighbors", "n_nonzero_weights"),
+)
+#: Methods that take all queries at once.
+TABLE_METHODS = (
+    *("explain", "attribute_adjustments", "attribute_distances", "attribute_predictions"),
+    "sample_y",
+)
 
 
 def save_shards(estimator: Any, folder: Any, n_shards: int) -> None:
@@ -43,8 +61,8 @@ def save_shards(estimator: Any, folder: Any, n_shards: int) -> None:
     ----------
     estimator : NONARegressor, NONAClassifier, SoftStepKNeighborsRegressor or \
             SoftStepKNeighborsClassifier
-        Fitted. If `n_neighbors` limits the rows of a prediction, each shard returns few numbers
-        for a query; otherwise one for each row.
+        Fitted. If `n_neighbors` limits the rows of a prediction, each shard returns few rows for
+        a query; otherwise all of its rows.
     folder : str or path-like
         Where to write. It must not exist.
     n_shards : int
@@ -88,7 +106,8 @@ def save_shards(estimator: Any, folder: Any, n_shards: int) -> None:
         raise ValueError(
             f"save_shards needs a trend that a file can contain, {called(estimator.trend)}"
         )
-    bank, all_rows = replace(bank, groups=None, group_names=None), np.arange(len(bank))
+    bank = replace(bank, groups=None, group_names=None)
+    all_rows = np.arange(len(bank))
     # A trend that is solved has its own rows, and another one a value at each of the bank's.
     solved = bank.trend is not None and bank.trend.is_solved
     empty = with_bank(estimator, (bank.in_order if solved else bank.keep)(all_rows[:0]))
@@ -126,24 +145,164 @@ def indexed(bank: NeighborBank, estimator: Any) -> NeighborBank:
     return replace(bank, neighbors=neighbors, trend=None)
 
 
-def _does(method: str) -> Callable[[ShardedNeighbors], bool]:
-    """Make a check that the estimator has a method, too."""
+# -- rows of all shards as one bank ------------------------------------------------------------
 
-    def check(sharded: ShardedNeighbors) -> bool:
-        if not hasattr(sharded.estimator_, method):
-            raise AttributeError(f"{type(sharded.estimator_).__name__} has no {method}")
-        return True
 
-    return check
+class ShardsLostError(Exception):
+    """Some shards could not be read: `errors`, by their entries."""
+
+    def __init__(self, errors: dict[Entry, Exception]):
+        super().__init__(errors)
+        self.errors = errors
+
+
+@dataclass(frozen=True, eq=False)
+class SelectedRows(NeighborBank):
+    """The rows of all shards that some queries depend on, as a bank in memory.
+
+    Parameters
+    ----------
+    queries : Embedded, optional
+        The queries. None: the bank has all rows.
+    candidates : tuple of Candidates, optional
+        The rows that can have weight for these queries, for each network; None: they are searched.
+    """
+
+    queries: Embedded | None = None
+    candidates: tuple[Candidates, ...] | None = None
+
+    def evaluate(
+        self,
+        head: NONAHead | AverageHead,
+        queries: Embedded | None = None,
+        leave_out: str = "itself",
+    ) -> Evaluation:
+        """Evaluate a head, see :meth:`NeighborBank.evaluate`."""
+        evaluation = super().evaluate(head, queries, leave_out)
+        if self.queries is None or queries is None:
+            return evaluation
+        assert torch.equal(queries.embeddings, self.queries.embeddings)
+        return replace(evaluation, candidates=self.candidates)
+
+    def evaluate_rows(
+        self,
+        head: NONAHead | AverageHead,
+        rows: np.ndarray,
+        limits: np.ndarray | None = None,
+        leave_out: str = "group",
+    ) -> Evaluation:
+        """Evaluate some of the bank's rows, see :meth:`NeighborBank.evaluate_rows`."""
+        evaluation = super().evaluate_rows(head, rows, limits, leave_out)
+        if self.queries is None:
+            return evaluation
+        assert self.queries.ids is not None
+        assert torch.equal(self.ids[rows], self.queries.ids)
+        return replace(evaluation, candidates=self.candidates)
+
+
+@dataclass(frozen=True)
+class Search:
+    """What each shard is searched for.
+
+    Parameters
+    ----------
+    head : NONAHead or AverageHead
+        Computes the weights.
+    algorithm : str or transformer
+        How nearest rows are found.
+    queries : Embedded
+        The queries; with ids, if they are rows of the bank, which exclude themselves.
+    n_rows : int
+        Number of rows of all shards.
+    n_neighbors : int
+        Number of neighbours that a query must have.
+    by_distance : bool
+        Whether the neighbours are the nearest rows, instead of those that can have weight.
+    """
+
+    head: NONAHead | AverageHead
+    algorithm: Any
+    queries: Embedded
+    n_rows: int
+    n_neighbors: int
+    by_distance: bool
+
+
+def search_shard(
+    entry: Entry, search: Search
+) -> tuple[NeighborBank, tuple[Candidates, ...]] | Exception:
+    """The rows of a shard that queries depend on, with the candidates; or why it cannot be read.
+
+    joblib calls it for one shard after another, or wherever its backend has workers.
+    """
+    try:
+        bank = entry.open()
+    except (OSError, ValueError) as error:
+        return error
+    queries = search.queries
+    neighbors = bank.neighbors.searched_by(search.algorithm)
+    exclusion = neighbors.after(queries.times)
+    # The first rows are there in case that fewer than n_neighbors are admitted.
+    positions = [torch.arange(min(search.n_neighbors + 1, len(bank)))]
+    if queries.ids is not None:
+        exclusion = Exclusion(queries.ids, bank.ids, queries.times, neighbors.times)
+        positions.append(torch.isin(bank.ids, queries.ids).nonzero()[:, 0])
+    offset = None  # a search does not read the values of a trend at queries
+    if neighbors.offset is not None:
+        offset = neighbors.offset.values.new_zeros(len(queries), neighbors.columns.shape[1])
+    evaluation = Evaluation(search.head, neighbors, queries.embeddings, exclusion, offset=offset)
+    candidates: tuple[Candidates, ...] = ()
+    if search.by_distance:
+        positions.append(evaluation.nearest(search.n_neighbors)[1].flatten())
+    else:
+        bounds = evaluation.bounds(search.n_rows)
+        assert bounds is not None  # otherwise all rows are read
+        wanted = [max(bound, search.n_neighbors) + 1 for bound in bounds]
+        candidates = evaluation.search(wanted) or ()
+        positions += [c.positions.flatten() for c in candidates if c.positions is not None]
+    rows = torch.cat(positions).unique()
+    rows = rows[(rows >= 0) & (rows < len(bank))]  # where there is no row: -1, or their number
+    renumbered = tuple(
+        replace(c, positions=torch.searchsorted(rows, c.positions.contiguous()))
+        for c in candidates
+        if c.positions is not None
+    )
+    return bank.in_order(rows.numpy()), renumbered
+
+
+def join_shards(
+    empty: NeighborBank,
+    banks: list[NeighborBank],
+    queries: Embedded | None = None,
+    candidates: tuple[Candidates, ...] | None = None,
+) -> SelectedRows:
+    """The rows of several banks in their order, and what is no row's of the empty one."""
+    rows = reduce(Neighbors.join, [bank.neighbors for bank in banks]).searched_by("brute")
+
+    def join(name: str) -> Any:
+        parts = [getattr(bank, name) for bank in banks]
+        return None if any(part is None for part in parts) else torch.cat(parts)
+
+    names = None
+    if any(bank.names is not None for bank in banks):
+        names = np.concatenate([bank.names_of(slice(None)).astype(object) for bank in banks])
+    joined = {name: join(name) for name in ("ids", "levels", "inputs")}
+    of_rows = {"neighbors": rows, "names": names, **joined}
+    return SelectedRows(**(vars(empty) | of_rows), queries=queries, candidates=candidates)
+
+
+# -- the estimator -----------------------------------------------------------------------------
 
 
 class ShardedNeighbors:
-    """Predictions from a bank in several files, the shards.
+    """An estimator with a bank in several files, the shards.
 
-    Results are those of the estimator with the whole bank, up to rounding. If a prediction depends
-    on a number of nearest rows, each shard finds its nearest by the estimator's `algorithm`, and
-    the nearest of all get weights. Rows are mapped from the files, so memory is bounded by the
-    shards' results for some thousand queries, however large the bank is.
+    It has the methods of the estimator for queries, such as ``predict``, ``predict_quantiles``,
+    ``kneighbors`` and ``explain``, with the same arguments and results, up to rounding. Each shard
+    finds its rows that can have weight, by the estimator's `algorithm`, and the method is called
+    on the rows of all shards. Rows are mapped from the files, so memory is bounded by the rows of
+    some thousand queries, however large the bank is; but all rows are read where each has weight.
+    Methods that need all rows, such as ``influence``, are those of an estimator in memory.
 
     Parameters
     ----------
@@ -178,7 +337,8 @@ class ShardedNeighbors:
     Notes
     -----
     A result is consistent: if shards are edited or lost during its computation, it starts again.
-    Edits wait for each other, in all processes.
+    Edits wait for each other, in all processes. Near 0 and 1, quantiles depend on weights below
+    rounding, and may differ from those of the whole bank.
 
     Examples
     --------
@@ -194,6 +354,8 @@ class ShardedNeighbors:
     5
     >>> sharded.predict([[84]]).round()
     array([425.])
+    >>> sharded.kneighbors([[84]], n_neighbors=2)
+    (array([[4., 6.]]), array([[2, 3]]))
     """
 
     def __init__(
@@ -231,252 +393,38 @@ class ShardedNeighbors:
         """Count the rows of all shards."""
         return len(Folder.read(self.folder))
 
-    # -- predictions ---------------------------------------------------------------------
+    # -- queries -------------------------------------------------------------------------
 
-    def predict(self, X: Any) -> np.ndarray:
-        """Predict the targets of queries, as the estimator does.
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        """A method of the estimator for queries, on the rows of all shards."""
+        if name.startswith("_") or name == "estimator_":
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        method = getattr(self.estimator_, name)  # or an error that names the estimator's class
+        if name not in ARRAY_METHODS + TABLE_METHODS:
+            raise AttributeError(
+                f"{type(self).__name__} has no {name}, for which all rows must be in memory: of "
+                f"the estimator, it has {', '.join(ARRAY_METHODS + TABLE_METHODS)}"
+            )
+        return wraps(method)(partial(self._answer, name))
 
-        Parameters
-        ----------
-        X : array-like of shape (n_queries, n_features) or None
-            Queries. None: the rows of all shards, each without itself (leave-one-out), in
-            the order of their ids; those of shards that are missing are left out.
+    def __dir__(self) -> Iterable[str]:
+        """The methods of the estimator for queries are listed as well."""
+        methods = ARRAY_METHODS + TABLE_METHODS
+        return [*super().__dir__(), *(name for name in methods if hasattr(self.estimator_, name))]
 
-        Returns
-        -------
-        ndarray of shape (n_queries,) or (n_queries, n_outputs)
-            Predictions.
-
-        Examples
-        --------
-        >>> import tempfile
-        >>> from pathlib import Path
-        >>> from nona_sklearn import ShardedNeighbors, SoftStepKNeighborsRegressor, save_shards
-        >>> X, y = [[50], [60], [80], [90], [120]], [250, 300, 400, 450, 600]
-        >>> knn = SoftStepKNeighborsRegressor(2, weighting="uniform", learn_feature_weights=False)
-        >>> folder = Path(tempfile.mkdtemp(), "flats")
-        >>> save_shards(knn.fit(X, y), folder, n_shards=2)
-        >>> ShardedNeighbors(folder).predict([[84], [110]]).round()
-        array([425., 525.])
-        """
-        return self.estimator_.targets_.decode(self._mean(X))
-
-    @available_if(_does("predict_proba"))
-    def predict_proba(self, X: Any) -> np.ndarray | Any:
-        """Predict the probability of each class, as the classifier does.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_queries, n_features) or None
-            Queries; None as for :meth:`predict`.
-
-        Returns
-        -------
-        ndarray of shape (n_queries, n_classes), or list of n_outputs such arrays
-            Probabilities in the order of ``estimator_.classes_``.
-
-        Examples
-        --------
-        >>> import tempfile
-        >>> from pathlib import Path
-        >>> from nona_sklearn import ShardedNeighbors, save_shards
-        >>> from nona_sklearn import SoftStepKNeighborsClassifier
-        >>> X, y = [[1], [2], [3], [6], [7], [8]], ["red", "red", "red", "white", "white", "white"]
-        >>> options = dict(weighting="uniform", learn_feature_weights=False, smoothing=False)
-        >>> knn = SoftStepKNeighborsClassifier(3, max_iter=1, **options).fit(X, y)
-        >>> folder = Path(tempfile.mkdtemp(), "wines")
-        >>> save_shards(knn, folder, n_shards=2)
-        >>> ShardedNeighbors(folder).predict_proba([[4]]).round(2)
-        array([[0.67, 0.33]])
-        """
-        targets = self.estimator_.targets_
-        each = [p.numpy() for p in self._mean(X).split(targets.sizes, dim=1)]
-        return each if targets.several else each[0]
-
-    def heaviest_neighbors(
-        self, X: Any = None, n_neighbors: int = 5
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Find the neighbours with the largest weights, in descending order.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_queries, n_features), optional
-            Queries; None as for :meth:`predict`.
-        n_neighbors : int, default=5
-            Number of neighbours, from 1 to the number of rows in shards that are not missing.
-
-        Returns
-        -------
-        weights : ndarray of shape (n_queries, n_neighbors)
-            Their weights, largest first.
-        ids : int ndarray of shape (n_queries, n_neighbors)
-            Their ids; -1 where fewer rows are earlier than the query.
-
-        Examples
-        --------
-        >>> import tempfile
-        >>> from pathlib import Path
-        >>> from nona_sklearn import ShardedNeighbors, SoftStepKNeighborsRegressor, save_shards
-        >>> X, y = [[50], [60], [80], [90], [120]], [250, 300, 400, 450, 600]
-        >>> knn = SoftStepKNeighborsRegressor(2, weighting="uniform", learn_feature_weights=False)
-        >>> folder = Path(tempfile.mkdtemp(), "flats")
-        >>> save_shards(knn.fit(X, y), folder, n_shards=2)
-        >>> weights, ids = ShardedNeighbors(folder).heaviest_neighbors([[84]], n_neighbors=2)
-        >>> weights.round(2), ids
-        (array([[0.5, 0.5]]), array([[2, 3]]))
-        """
-
-        def of_all_shards(query):
-            part = query.evaluate(n_neighbors)
-            evaluation = query.of(part)
-            weights, positions, _ = evaluation.heaviest(n_neighbors)
-            positions = evaluation.only_earlier(positions)
-            return weights.numpy(), np.where(positions < 0, -1, part.ids[positions])
-
-        return self._of_neighbors(X, n_neighbors, of_all_shards)
-
-    @overload
-    def kneighbors(
-        self,
-        X: Any = None,
-        n_neighbors: int | None = None,
-        return_distance: Literal[True] = True,
-    ) -> tuple[np.ndarray, np.ndarray]: ...
-
-    @overload
-    def kneighbors(
-        self,
-        X: Any = None,
-        n_neighbors: int | None = None,
-        *,
-        return_distance: Literal[False],
-    ) -> np.ndarray: ...
-
-    @overload
-    def kneighbors(
-        self,
-        X: Any,
-        n_neighbors: int | None,
-        return_distance: Literal[False],
-    ) -> np.ndarray: ...
-
-    def kneighbors(
-        self, X: Any = None, n_neighbors: int | None = None, return_distance: bool = True
-    ) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
-        """Find the nearest rows in the learned space, in the order of their distances.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_queries, n_features), optional
-            Queries; None as for :meth:`predict`.
-        n_neighbors : int, default=None
-            Number of neighbours, from 1 to the number of rows in shards that are not missing.
-            None: the estimator's `n_neighbors`, or 5 if that is no number.
-        return_distance : bool, default=True
-            Whether to return the distances.
-
-        Returns
-        -------
-        distances : ndarray of shape (n_queries, n_neighbors)
-            Distances between embeddings, smallest first. Only with ``return_distance=True``.
-        ids : int ndarray of shape (n_queries, n_neighbors)
-            Ids of the neighbours; -1 where fewer rows are earlier than the query.
-
-        Examples
-        --------
-        >>> import tempfile
-        >>> from pathlib import Path
-        >>> from nona_sklearn import ShardedNeighbors, SoftStepKNeighborsRegressor, save_shards
-        >>> X, y = [[50], [60], [80], [90], [120]], [250, 300, 400, 450, 600]
-        >>> knn = SoftStepKNeighborsRegressor(2, weighting="uniform", learn_feature_weights=False)
-        >>> folder = Path(tempfile.mkdtemp(), "flats")
-        >>> save_shards(knn.fit(X, y), folder, n_shards=2)
-        >>> ShardedNeighbors(folder).kneighbors([[84]], n_neighbors=2)
-        (array([[4., 6.]]), array([[2, 3]]))
-        """
-        check_flag("return_distance", return_distance)
-        k = number_of_neighbors(self.estimator_, n_neighbors)
-
-        def of_all_shards(query):
-            each = zip(*query.map(nearest_of, k), strict=True)
-            distances, ids = (torch.cat(parts, dim=1).numpy() for parts in each)
-            order = np.lexsort((ids, distances))[:, :k]  # of equally near rows the smallest id
-            return np.take_along_axis(distances, order, 1), np.take_along_axis(ids, order, 1)
-
-        distances, ids = self._of_neighbors(X, k, of_all_shards)
-        return (distances, ids) if return_distance else ids
-
-    def _of_neighbors(self, X, n_neighbors, function) -> tuple[np.ndarray, np.ndarray]:
-        """Two arrays of so many neighbours of each query, which all shards together can have."""
-
-        def check(folder):
-            check_n_neighbors(n_neighbors, len(folder) - (X is None))
-
-        first, second = zip(*self._evaluate(X, function, check), strict=True)
-        return np.concatenate(first), np.concatenate(second)
-
-    @available_if(_does("predict_quantiles"))
-    def predict_quantiles(self, X: Any, quantiles: Any = (0.1, 0.5, 0.9)) -> np.ndarray:
-        """Predict quantiles of the targets, as the regressor does.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_queries, n_features) or None
-            Queries; None as for :meth:`predict`.
-        quantiles : float or array-like of shape (n_quantiles,), default=(0.1, 0.5, 0.9)
-            Probabilities, from 0 to 1.
-
-        Returns
-        -------
-        ndarray of shape (n_queries, n_quantiles) or (n_queries, n_quantiles, n_outputs)
-            Quantiles in the units of `y`. Near 0 and 1 they depend on weights below rounding, and
-            may differ from those of the whole bank.
-
-        Examples
-        --------
-        >>> import tempfile
-        >>> from pathlib import Path
-        >>> from nona_sklearn import ShardedNeighbors, SoftStepKNeighborsRegressor, save_shards
-        >>> X, y = [[50], [60], [80], [90], [120]], [250, 300, 400, 450, 600]
-        >>> knn = SoftStepKNeighborsRegressor(2, weighting="uniform", learn_feature_weights=False)
-        >>> folder = Path(tempfile.mkdtemp(), "flats")
-        >>> save_shards(knn.fit(X, y), folder, n_shards=2)
-        >>> ShardedNeighbors(folder).predict_quantiles([[84]]).round()
-        array([[300., 420., 554.]])
-        """
-        levels = check_levels(quantiles)
-        bank = self.estimator_.bank_
-        calibration = bank.calibration or Calibration()
-
-        def of_all_shards(query):
-            return Distribution(query.of(query.evaluate()), calibration).quantiles(levels)
-
-        found = np.concatenate(self._evaluate(X, of_all_shards))
-        return found[:, 0] if np.ndim(quantiles) == 0 else found
-
-    def _mean(self, X) -> Tensor:
-        return torch.cat(self._evaluate(X, lambda query: query.of(query.evaluate()).mean()))
-
-    def _evaluate(
-        self,
-        X,
-        function: Callable[[ShardQuery], Any],
-        check: Callable[[Folder], None] = lambda _: None,
-    ) -> list[Any]:
-        """Results for blocks of queries, all of the same shards.
+    def _answer(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        """The result of a method for queries, all of the same shards.
 
         When shards are edited or lost meanwhile, it starts again.
         """
+        call = inspect.signature(getattr(self.estimator_, name)).bind(*args, **kwargs)
+        call.apply_defaults()
         whole = Folder.read(self.folder)
         self._read_estimator(whole)
         lost: dict[Entry, Exception] = {}
         while True:
-            folder = whole.without(lost)
-            if X is None and len(folder) < 2:
-                raise ValueError(f"X=None needs at least 2 rows in the bank, it has {len(folder)}")
-            check(folder)
             try:
-                results = [function(query) for query in self._queries(X, folder)]
+                result = self._call(whole.without(lost), name, **call.arguments)
             except ShardsLostError as error:
                 now = Folder.read(self.folder)
                 lost = lost | error.errors if now == whole else {}
@@ -486,46 +434,75 @@ class ShardedNeighbors:
                     raise next(iter(lost.values())) from error
                 continue
             self.missing_shards_ = [entry.path.name for entry in whole.shards if entry in lost]
-            return results
+            return result
 
-    def _queries(self, X, folder: Folder) -> Iterator[ShardQuery]:
-        """Some embedded queries at a time; or rows of the bank, and their ids."""
-        head = self.estimator_.network_.head
-        no_rows = self.estimator_.bank_.neighbors
-        parts = head.split_by_head(no_rows.embeddings, no_rows.embeddings)
-        trend = self.estimator_.bank_.trend
-        of_all = folder.shards, self.n_jobs, head, no_rows.algorithm, trend
-        dense = any(own.most_weighed(len(folder)) is None for own, _, _ in parts)
-        most = max(1, BLOCK_PAIRS // len(folder)) if dense else QUERY_BLOCK
-        for each in self._embedded(X, folder):
-            for rows in spans(len(each[0]), most):
-                others = (v if v is None else v[rows] for v in each[1:])
-                yield ShardQuery(*of_all, each[0][rows], *others)
+    def _call(self, folder: Folder, name: str, X: Any, **arguments: Any) -> Any:
+        """The result of a method on the rows of some shards."""
+        estimator, n_rows = self.estimator_, len(folder)
+        if X is None and n_rows < 2:
+            raise ValueError(f"X=None needs at least 2 rows in the bank, it has {n_rows}")
+        by_distance = name == "kneighbors"
+        n_neighbors = arguments.get("n_neighbors")
+        if by_distance:
+            n_neighbors = number_of_neighbors(estimator, n_neighbors)
+        if n_neighbors is not None or name == "heaviest_neighbors":
+            check_n_neighbors(n_neighbors, n_rows - (X is None))
+        all_weigh = estimator.bank_.evaluate(estimator.network_.head).bounds(n_rows) is None
+        if (
+            (all_weigh and not by_distance)
+            or (X is None and name in TABLE_METHODS)
+            or arguments.get("features") is not None  # of all rows
+        ):
+            bank = join_shards(estimator.bank_, [_open(entry) for entry in folder.shards])
+            return getattr(with_bank(estimator, bank), name)(X, **arguments)
+        results = []
+        for queries in self._query_blocks(folder, name, X):
+            bank = self._select(folder, queries, n_neighbors or 1, by_distance)
+            results.append(getattr(with_bank(estimator, bank), name)(queries, **arguments))
+        return results[0] if len(results) == 1 else _concatenate(results)
 
-    def _embedded(
-        self, X, folder: Folder
-    ) -> Iterator[tuple[Tensor, Tensor | None, Tensor | None, Tensor | None, Tensor | None]]:
-        """Embeddings, ids and limits of queries, what unknown levels add, and the trend."""
+    def _query_blocks(self, folder: Folder, name: str, X: Any) -> Iterator[Embedded]:
+        """Some embedded queries at a time; or rows of the bank, with their ids."""
+        block = DISTANCE_BLOCK if name == "kneighbors" else QUERY_BLOCK
         if X is not None:
-            for queries in query_blocks(self.estimator_, X, with_added=True):
-                offset = self.estimator_.bank_.trend_of(queries)
-                yield queries.embeddings, None, queries.times, queries.added, offset
+            queries = self.estimator_.embed(X)
+            size = len(queries) if name in TABLE_METHODS else block
+            yield from (queries[rows] for rows in spans(len(queries), size))
             return
-        held: list[Neighbors] = []
-        ids: list[Tensor] = []
         for entry in folder.shards:
-            try:
-                bank = entry.open()
-            except (OSError, ValueError) as error:
-                raise ShardsLostError({entry: error}) from error
-            for rows in spans(len(bank), QUERY_BLOCK):
-                held.append(bank.neighbors[rows])
-                ids.append(bank.ids[rows])
-                if entry == folder.shards[-1] or sum(map(len, held)) >= QUERY_BLOCK:
-                    rows_held = reduce(Neighbors.join, held)
-                    offset = None if rows_held.offset is None else rows_held.offset.values
-                    yield rows_held.embeddings, torch.cat(ids), rows_held.times, None, offset
-                    held, ids = [], []
+            bank = _open(entry)
+            own_rows = Embedded(
+                bank.embeddings,
+                self.estimator_.network_,
+                ids=bank.ids,
+                times=bank.neighbors.times,
+            )
+            yield from (own_rows[rows] for rows in spans(len(bank), block))
+
+    def _select(
+        self, folder: Folder, queries: Embedded, n_neighbors: int, by_distance: bool
+    ) -> SelectedRows:
+        """The rows that queries depend on; or a ShardsLostError if some shards cannot be read."""
+        empty = self.estimator_.bank_
+        search = Search(
+            self.estimator_.network_.head,
+            empty.neighbors.algorithm,
+            Embedded(queries.embeddings, ids=queries.ids, times=queries.times),
+            len(folder),
+            n_neighbors,
+            by_distance,
+        )
+        find: Callable = delayed(search_shard)
+        results = Parallel(self.n_jobs)(find(entry, search) for entry in folder.shards)
+        pairs = list(zip(folder.shards, results, strict=True))
+        if lost := {entry: found for entry, found in pairs if isinstance(found, Exception)}:
+            raise ShardsLostError(lost)
+        banks = [bank for bank, _ in results]
+        starts = [0, *accumulate(map(len, banks))]
+        candidates = tuple(
+            Candidates.merge(parts, starts) for parts in zip(*(c for _, c in results), strict=True)
+        )
+        return join_shards(empty, banks, queries, candidates or None)
 
     # -- edits ---------------------------------------------------------------------------
 
@@ -581,20 +558,21 @@ class ShardedNeighbors:
     ) -> Any:
         """The estimator without levels that were of removed rows alone."""
         encoder = getattr(self.estimator_, "features_", None)
-        if self.estimator_.bank_.levels is None or not isinstance(encoder, TableEncoder):
+        if self.estimator_.bank_.levels is None:
             return self.estimator_
-        gone = levels_held(
+        gone = [
             bank.levels[torch.from_numpy(np.isin(bank.ids.numpy(), removed))]
             for bank in before
             if bank.levels is not None
+        ]
+        left = (
+            bank.levels for entry in folder.shards if (bank := entry.open()).levels is not None
         )
-        if any(gone):
-            left = levels_held(entry.open().levels for entry in folder.shards)
-            gone = [own - others for own, others in zip(gone, left, strict=True)]
-        if not any(gone):
+        new_encoder = without_levels(encoder, gone, left)
+        if new_encoder is encoder:
             return self.estimator_
         estimator = snapshot(self.estimator_)
-        estimator.features_ = encoder.without_levels(gone)
+        estimator.features_ = new_encoder
         return estimator
 
     def _trend_without(self, removed: np.ndarray) -> Trend | None:
@@ -668,3 +646,18 @@ class ShardedNeighbors:
                 folder.write()
             self.estimator_, self._checksum = estimator, folder.estimator
         return self
+
+
+def _open(entry: Entry) -> NeighborBank:
+    """Map a shard, or raise a ShardsLostError."""
+    try:
+        return entry.open()
+    except (OSError, ValueError) as error:
+        raise ShardsLostError({entry: error}) from error
+
+
+def _concatenate(results: list[Any]) -> Any:
+    """Join the results for blocks of queries: arrays, or tuples or lists of them."""
+    if isinstance(results[0], np.ndarray):
+        return np.concatenate(results)
+    return type(results[0])(map(np.concatenate, zip(*results, strict=True)))

@@ -2,7 +2,6 @@
 
 import dataclasses
 import datetime
-import decimal
 import errno
 import io
 import json
@@ -48,10 +47,9 @@ from nona_sklearn import (
 from nona_sklearn._inference.bank import NeighborBank
 from nona_sklearn._inference.neighbors import Neighbors
 from nona_sklearn._network.state import from_data, to_data
+from nona_sklearn._persistence import codec
 from nona_sklearn._persistence import file as file_module
-from nona_sklearn._persistence import memory, values
-from nona_sklearn._persistence.decoder import Decoder
-from nona_sklearn._persistence.encoder import Encoder, UnknownError
+from nona_sklearn._persistence.codec import Decoder, Encoder, UnknownError
 from nona_sklearn._utils import storable
 from nona_sklearn.similarity import SIMILARITIES
 from nona_sklearn.weighting import (
@@ -687,7 +685,6 @@ INCOMPLETE = {"known": {"dict": [["class", "Linear"], *([part, {"dict": []}] for
         {"array": {"dtype": "f8", "shape": [2, 3], "numbers": "estimator"}},
         {"object": ["nona_sklearn.NeighborBank", {}]},
         {"estimator": ["nona_sklearn.NONARegressor", {}, {"network_": {"dict": []}}]},
-        {"decimal.Decimal": "abc"},
         {"zoneinfo.ZoneInfo": "America"},  # a folder
         {"zoneinfo.ZoneInfo": "nowhere"},
         {"datetime.timedelta": [10**30, 0, 0]},
@@ -802,7 +799,6 @@ COLLIDING = [i * MODULUS for i in range(1, 5000)]
         ({"pandas.Timestamp": ["2025", "dateutil//dev/zero", "ns"]}, "is a path"),
         ({"dict": [[key, 0] for key in COLLIDING]}, "share a hash"),
         ({"dict": [[{"builtins.tuple": [key]}, 0] for key in COLLIDING]}, "share a hash"),
-        ({"builtins.set": COLLIDING}, "share a hash"),
         ({"dtype": "i4," * 10**5}, "no type of an array"),
     ],
     ids=lambda thing: str(thing)[:50],
@@ -892,7 +888,7 @@ def test_a_forged_file_is_refused_before_it_takes_much_memory(saved, content, tm
     path = tmp_path / "model.safetensors"
     path.write_bytes(saved)
     rewrite(path, lambda _: content, FORGED)
-    most = memory.FREE_BYTES + memory.MAX_EXPANSION * path.stat().st_size
+    most = codec.FREE_BYTES + codec.MAX_EXPANSION * path.stat().st_size
     tracemalloc.start()
     try:
         with pytest.raises(ValueError, match=r"model\.safetensors"):
@@ -1178,7 +1174,6 @@ ZONES = st.sampled_from(
 SCALARS = st.one_of(
     *(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), st.text(), st.binary()),
     *(st.dates(), st.datetimes(timezones=ZONES), st.timedeltas()),
-    st.decimals(allow_nan=False),
     st.builds(np.float32, st.floats(width=32, allow_nan=False)),
     st.builds(np.int8, st.integers(-128, 127)),
     st.builds(np.datetime64, st.datetimes(), st.sampled_from(["s", "us", "ns"])),
@@ -1270,7 +1265,7 @@ def test_what_is_written_is_read_or_refused_at_once(texts, width):
     """Also with no room but what is in the file; and as wide as it was."""
     array = np.array(texts, dtype=f"U{max(width, *map(len, texts))}")
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(memory, "FREE_BYTES", 0)
+        patched.setattr(codec, "FREE_BYTES", 0)
         try:
             back = through(array)
         except UnknownError:
@@ -1283,7 +1278,7 @@ def test_what_is_written_is_read_or_refused_at_once(texts, width):
 
 
 def test_texts_that_are_nearly_all_padding_are_not_saved(tmp_path, monkeypatch):
-    monkeypatch.setattr(memory, "FREE_BYTES", 0)
+    monkeypatch.setattr(codec, "FREE_BYTES", 0)
     estimator = NONARegressor()
     estimator.note_ = np.array(["a"] * 100, dtype="U5000")
     with pytest.raises(
@@ -1308,16 +1303,16 @@ def test_what_is_too_long_to_be_read_is_not_written(monkeypatch):
 def test_bounds_are_those_that_are_documented():
     text = " ".join((Path(__file__).parents[2] / "SECURITY.md").read_text().split())
     assert (
-        f"at most {memory.FREE_BYTES >> 20} MiB and {memory.MAX_EXPANSION} times the file's size"
+        f"at most {codec.FREE_BYTES >> 20} MiB and {codec.MAX_EXPANSION} times the file's size"
         in text
     )
-    longest, most = storable.MAX_CHARACTERS, values.MAX_COLLISIONS
+    longest, most = storable.MAX_CHARACTERS, codec.MAX_COLLISIONS
     assert f"have at most {longest} characters, and at most {most} keys" in text
 
 
 def test_texts_are_written_as_long_as_there_is_room_to_read_them_all(monkeypatch):
     padded = np.array(["a"] * 10, dtype="U5000")
-    monkeypatch.setattr(memory, "FREE_BYTES", padded.nbytes)
+    monkeypatch.setattr(codec, "FREE_BYTES", padded.nbytes)
     np.testing.assert_array_equal(through(padded), padded)
     with pytest.raises(UnknownError, match=r"value\.1 is an array of texts that is nearly all"):
         Encoder().encode([padded, padded.copy()], "value")
@@ -1341,14 +1336,13 @@ def read_zone(key):
     "value",
     [
         dict.fromkeys(COLLIDING),
-        {*COLLIDING},
         pd.Timestamp("2025", tz=dateutil.tz.gettz("Europe/Berlin")),
         pd.Timestamp("2025", tz=datetime.timezone(datetime.timedelta(0), "mine")),
         read_zone("Mine"),
         pd.Timestamp("2025", tz=read_zone("Mine")),
         read_zone("A" * 101),
     ],
-    ids=["dict", "set", "path", "unknown zone", "own zone", "own zone of pandas", "a long name"],
+    ids=["dict", "path", "unknown zone", "own zone", "own zone of pandas", "a long name"],
 )
 def test_what_could_not_be_read_again_is_not_written(value):
     with pytest.raises(UnknownError, match=r"value\.1 cannot be read again: "):
@@ -1365,9 +1359,6 @@ def test_time_zones_of_pandas_come_back(zone):
 def test_a_few_keys_may_share_a_hash():
     few = COLLIDING[:50]
     assert through(dict.fromkeys(few, 1)) == dict.fromkeys(few, 1)
-    assert through({*few, -1, -2}) == {*few, -1, -2}
-    assert through(decimal.Decimal("1" * 10_000)) == decimal.Decimal("1" * 10_000)
-    assert through(slice("a" * 1000, None)) == slice("a" * 1000, None)
 
 
 @pytest.mark.parametrize(
