@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Generator, Tensor, nn
@@ -14,7 +15,7 @@ from .._inference.evaluation import Evaluation
 from .._inference.neighbors import Neighbors
 from .._network.network import NeighborNetwork
 from ..attention import ClassHead, NONAHead
-from ..attention.head import prior_mean, refine_one
+from ..attention.head import prior_mean
 from ..losses import NEGLIGIBLE_LOSS
 from .pools import DatasetPool
 
@@ -137,7 +138,23 @@ def refine(
             )
 
         fit_n_neighbors(head, candidates, evaluation.weigh, loss_of, losses_of_parts)
-    head.refine(lambda: loss_of(evaluation.mean()))
+    with torch.no_grad():
+        for set_to, values_to_try in head.refinements():
+            refine_one(set_to, values_to_try, evaluation.mean, loss_of)
+
+
+def refine_one(
+    set_to: Callable[[Any], object],
+    values: Sequence[Any] | Tensor,
+    predict: Callable[[], Tensor],
+    loss: Callable[[Tensor], Tensor],
+) -> None:
+    """Try some values, and set the one with which predictions have the lowest loss."""
+    losses = []
+    for value in values:
+        set_to(value)
+        losses.append(loss(predict()))
+    set_to(values[int(torch.stack(losses).argmin())])
 
 
 @torch.no_grad()
@@ -160,7 +177,7 @@ def fit_n_neighbors(
     def refine_noise() -> Tensor:
         mean = weigh()  # noise changes no weights
         for set_to, values in noise_refinements:
-            refine_one(set_to, values, lambda: loss(mean()))
+            refine_one(set_to, values, mean, loss)
         return mean()
 
     losses_by_number = []

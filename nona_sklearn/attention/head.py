@@ -197,12 +197,6 @@ class NONAHead(nn.Module):
             yield self._set_shrinkage, SHRINKAGES
 
     @torch.no_grad()
-    def refine(self, loss: Callable[[], Tensor]) -> None:
-        """Set each of :meth:`refinements` to the value of the lowest loss, one after another."""
-        for set_to, candidates in self.refinements():
-            refine_one(set_to, candidates, loss)
-
-    @torch.no_grad()
     def fit_mean_residual(
         self, targets: Tensor, embeddings: Tensor, log_prior: Tensor | None = None
     ) -> None:
@@ -489,17 +483,6 @@ def trust_radius_of(distances: Tensor) -> float:
     """How far adjustments are trusted, by rows' distances to their nearest neighbour."""
     finite = distances[distances.isfinite()]
     return TRUST_FACTOR * float(finite.max()) if len(finite) else math.inf
-
-
-def refine_one(
-    set_to: Callable[[Any], object], candidates: Sequence[Any] | Tensor, loss: Callable[[], Tensor]
-) -> None:
-    """Try the candidates, and set the one of the lowest loss."""
-    losses = []
-    for candidate in candidates:
-        set_to(candidate)
-        losses.append(loss())
-    set_to(candidates[int(torch.stack(losses).argmin())])
 
 
 def prior_mean(values: Tensor, log_prior: Tensor | None) -> Tensor:

@@ -164,6 +164,7 @@ class Rows:
         self.left_out, self.added = left_out, added
         self.adjustment_scale = adjustment_scale if head.n_adjusted else None
         self.are_new_targets = adjustment_scale is None
+        self._mean_of_summands: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.query)
@@ -382,11 +383,9 @@ class Rows:
         """Weighted means of the adjusted targets, (q, c)."""
         if self.adjusts and self.head.bounds is not None:
             return self.mean_by(self.weights)
+        if self._mean_of_summands is None:  # it stays where what adjusts it is refined
+            self._mean_of_summands = average(self.weights, self.summands(self.rows))
         return self.adjusted_mean(self._mean_of_summands)
-
-    @cached_property
-    def _mean_of_summands(self) -> Tensor:
-        return average(self.weights, self.summands(self.rows))
 
     def mean_by(
         self,

@@ -106,14 +106,6 @@ class Weighting(nn.Module):
         assert self.function is not None
         return self.function(s)
 
-    def logits(self, s: Tensor, nearest: Tensor | None = None) -> Tensor:
-        """:meth:`log_weight`; where even the nearest has no weight, it gets all."""
-        logits = self.log_weight(s, nearest)
-        if nearest is None:
-            return logits
-        lost = self.log_weight(nearest, nearest) == -math.inf  # (q, 1)
-        return torch.where(lost, nearest_only(s, nearest), logits) if lost.any() else logits
-
     def weigh(
         self, s: Tensor, log_measure: Tensor | None = None, between: Between | None = None
     ) -> Tensor:
@@ -135,10 +127,14 @@ class Weighting(nn.Module):
         Tensor of shape (q, n)
             Weights; each row sums to 1, or is all 0 where no neighbour is admitted.
         """
-        nearest = None
         if self.needs_nearest:
             nearest = admitted(s, log_measure).amax(dim=1, keepdim=True)
-        logits = self.logits(s, nearest)
+            logits = self.log_weight(s, nearest)
+            lost = self.log_weight(nearest, nearest) == -math.inf  # (q, 1)
+            if lost.any():  # where even the nearest has no weight, it gets all
+                logits = torch.where(lost, nearest_only(s, nearest), logits)
+        else:
+            logits = self.log_weight(s)
         return softmax(logits if log_measure is None else logits + log_measure)
 
     def extra_repr(self, **options: object) -> str:
