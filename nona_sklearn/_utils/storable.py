@@ -25,7 +25,10 @@ MODULE_FACTORIES: dict[str, tuple[str, Callable[[Any], Any]]] = {}
 #: Parameters that name an entry of a registry, which must have it when a file is read.
 CHOICES: dict[str, Collection[str]] = {}
 #: Today's names of classes, and of keys of a class's state: ``{"nona_sklearn.Class.old": "new"}``.
-RENAMED: dict[str, str] = {"nona_sklearn.AdditiveTrend.own": "fitted_values"}
+RENAMED: dict[str, str] = {
+    "nona_sklearn.Feature": "nona_sklearn.ColumnSpec",
+    "nona_sklearn.AdditiveTrend.own": "fitted_values",
+}
 
 
 @dataclass(frozen=True)
