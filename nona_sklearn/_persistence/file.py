@@ -425,7 +425,7 @@ class ApproximateNeighborsRegressor(BaseEstimator):
         n_neighbors = int(self.n_candidates)
         if hasattr(regressor, "bank_"):
             neighbors = regressor.bank_.neighbors.searched_by("hnsw")
-            neighbors.cache["graphs"] = getattr(self, "_index", None)
+            neighbors.cache.graphs = getattr(self, "_index", None)
             regressor.bank_ = replace(regressor.bank_, neighbors=neighbors)
             z = neighbors.embeddings[:0]
             parts = regressor.network_.head.split_by_head(z, z)
