@@ -85,17 +85,20 @@ def _score_candidates(
     bounds = evaluation.one_head.bounds
 
     def score_block(queries: slice, rows: WeightedRows) -> tuple[Tensor, Tensor]:
-        truth = residual[queries]
+        values, plain_weights, truth = rows.values.unbind(2), rows.weights(), residual[queries]
+        predictions = [weighted_mean(plain_weights, column) for column in values]
+        on_grid = [
+            GridValues(column - prediction, noise.scale)
+            for column, prediction, noise in zip(values, predictions, noises, strict=True)
+        ]
         shape = len(truth), len(POWERS), len(NOISE_SHARES)
         crps, interval = truth.new_zeros(shape), truth.new_zeros(*shape, len(noises))
-        for j, noise in enumerate(noises):
-            prediction = weighted_mean(rows.weights(), rows.values[..., j])
-            error_bounds = bounds and (bounds[0] - prediction, bounds[1] - prediction)
-            on_grid = GridValues(rows.values[..., j] - prediction, noise.scale)
-            for p, power in enumerate(POWERS):
-                weights = rows.weights(power)
-                shift = -weighted_mean(weights, on_grid.values)
-                distribution = Noisy(on_grid, weights, shift, noise)
+        for p, power in enumerate(POWERS):
+            weights = rows.weights(power)
+            for j, noise in enumerate(noises):
+                shift = -weighted_mean(weights, on_grid[j].values)
+                distribution = Noisy(on_grid[j], weights, shift, noise)
+                error_bounds = bounds and (bounds[0] - predictions[j], bounds[1] - predictions[j])
                 for s, share in enumerate(NOISE_SHARES):
                     score, level = distribution.score(truth[:, [j]], share, error_bounds)
                     crps[:, p, s] += score / noise.scale

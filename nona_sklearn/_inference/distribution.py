@@ -15,7 +15,7 @@ part. Draws of several outputs depend on each other as the errors do.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -400,13 +400,12 @@ class Distribution:
             for scale, shape in zip(scales, errors, strict=True)
         ]
 
-    def of_outputs(self, rows: WeightedRows, added: Tensor | None) -> list[Discrete | Widened]:
-        """Each output's distributions of the queries of some rows.
+    def of_outputs(self, rows: WeightedRows, added: Tensor | None) -> Iterator[Discrete | Widened]:
+        """Yield each output's distributions of the queries of some rows: they take much memory.
 
         `added` are variances that unknown levels add, (q, n_outputs), if there are any.
         """
         weights, plain_weights = rows.weights(self.calibration.power), rows.weights()
-        distributions: list[Discrete | Widened] = []
         for j, noise in enumerate(self.noises):
             values = rows.values[..., j]
             prediction = weighted_mean(plain_weights, values)
@@ -417,9 +416,7 @@ class Distribution:
             else:
                 on_grid = GridValues(values - prediction, noise.scale)
                 distribution = Noisy(on_grid, weights, prediction + shift, noise)
-            wide = distribution if added is None else Widened(distribution, added[:, [j]])
-            distributions.append(wide)
-        return distributions
+            yield distribution if added is None else Widened(distribution, added[:, [j]])
 
     def std(self) -> np.ndarray:
         """Standard deviations, k = 1; of whole numbers those of many quantiles."""
@@ -491,14 +488,13 @@ class Distribution:
         ]
 
         def sample(queries: slice, rows: WeightedRows) -> Tensor:
-            outputs = self.of_outputs(rows, self._added(queries))
-            weights = outputs[0].weights
+            weights = rows.weights(self.calibration.power)
             cumulated = weights.cumsum(dim=1)
             height = uniform[queries].to(cumulated) * cumulated[:, -1:]
             chosen = torch.searchsorted(cumulated, height, right=True)
             last = (weights > 0).cumsum(dim=1).argmax(dim=1, keepdim=True)  # despite rounding
             columns = []
-            for j, output in enumerate(outputs):
+            for j, output in enumerate(self.of_outputs(rows, self._added(queries))):
                 drawn = output.values.expand_as(weights).gather(1, chosen.minimum(last))
                 drawn = drawn + noises[j][queries].to(drawn)
                 if isinstance(output, Widened):
