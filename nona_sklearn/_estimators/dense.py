@@ -11,7 +11,7 @@ from .architectures import NONAArchitecture
 from .base import NeighborEstimator
 from .classification import NeighborClassifier
 from .nona import NONAClassifier, NONARegressor
-from .queries import embedded, fitted_snapshot
+from .queries import embeddings_of, fitted_snapshot
 from .regression import NeighborRegressor
 
 
@@ -117,7 +117,7 @@ def predictions_of(estimator, X):
     """Mean of the networks' predictions, in units of the targets, and the snapshot it is of."""
     fitted = fitted_snapshot(estimator)
     parts = fitted.network_.head.split_by_head(
-        embedded(fitted, X).embeddings, fitted.neighbors_.embeddings
+        embeddings_of(fitted, X), fitted.neighbors_.embeddings
     )
     encoded = torch.stack([head(own) for head, own, _ in parts]).mean(dim=0)
     return fitted, fitted.targets_.restore(encoded)

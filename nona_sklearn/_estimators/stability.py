@@ -22,7 +22,8 @@ from .._utils.frames import table
 from .._utils.validation import check_fraction, check_integer
 from ..embedding import WeightedFeatures
 from .architectures import tell_rows_apart
-from .queries import encoded_features, evaluate, explanation_of
+from .explanations import explanation_of
+from .queries import encoded_features, evaluate
 
 
 def stability_table(

@@ -9,12 +9,12 @@ import numpy as np
 from sklearn.base import is_classifier
 
 from .._data.embedded import Embedded
-from .._estimators.side_by_side import Feature, differences_of, largest_differences
+from .._estimators.feature_comparison import ComparedColumn, differences_of, largest_differences
 from .._inference.explanation import Explanation
 
 ROUNDING = 1e-6  # of predictions, relative to their size: embeddings are float32
 Predicted = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
-Pair = tuple[Feature, Feature]  # a column of the bank's rows, and of the queries
+Pair = tuple[ComparedColumn, ComparedColumn]  # a column of the bank's rows, and of the queries
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from sklearn.utils.validation import _num_samples
 from .._data.columns import INEXACT
 from .._data.names import free_name
 from .._data.tables import is_frame
-from .._estimators.side_by_side import Feature, rows_and_queries, rows_of_bank
+from .._estimators.feature_comparison import ComparedColumn, rows_and_queries, rows_of_bank
 from .._inference.bank import NeighborBank
 from .._utils.arrays import object_array
 from .formatting import show
@@ -30,7 +30,7 @@ class Appearance:
 
     Parameters
     ----------
-    rows, queries : list of Feature
+    rows, queries : list of ComparedColumn
         Their columns, of a table.
     things, of_queries : sequence
         Their texts or images instead.
@@ -38,8 +38,8 @@ class Appearance:
         Which of the three.
     """
 
-    rows: list[Feature] = field(default_factory=list)
-    queries: list[Feature] = field(default_factory=list)
+    rows: list[ComparedColumn] = field(default_factory=list)
+    queries: list[ComparedColumn] = field(default_factory=list)
     things: Any = ()
     of_queries: Any = ()
     kind: str = TABLE

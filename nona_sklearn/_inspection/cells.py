@@ -9,8 +9,8 @@ import numpy as np
 from sklearn.utils import _safe_indexing
 
 from .._data.tables import gather_cells, stack_rows
-from .._estimators.side_by_side import (
-    Feature,
+from .._estimators.feature_comparison import (
+    ComparedColumn,
     as_ordered,
     checked_table,
     comparable,
@@ -31,7 +31,7 @@ class Cells:
         The fitted model.
     table : DataFrame or ndarray of shape (n + q, d)
         Rows of the bank, and queries.
-    rows, queries : list of Feature
+    rows, queries : list of ComparedColumn
         Its columns, of the bank and of the queries.
     codes : int ndarray of shape (n + q, d)
         Equal values of a column have equal codes.
@@ -41,8 +41,8 @@ class Cells:
 
     model: Any
     table: Any
-    rows: list[Feature]
-    queries: list[Feature]
+    rows: list[ComparedColumn]
+    queries: list[ComparedColumn]
     codes: np.ndarray
     numbers: list[np.ndarray | None]
 

@@ -11,7 +11,7 @@ from sklearn.base import is_classifier
 
 from .._data.embedded import Embedded
 from .._estimators.attributions import additive_trend
-from .._estimators.side_by_side import Feature
+from .._estimators.feature_comparison import ComparedColumn
 from .displays.effect import EffectDisplay, by_value
 from .formatting import Unit, share, show_value
 from .page import Element, element, own_text
@@ -49,7 +49,9 @@ class Effects:
     together: float
 
     @classmethod
-    def of(cls, features: list[Feature], parts: np.ndarray, target_name: str) -> Effects | None:
+    def of(
+        cls, features: list[ComparedColumn], parts: np.ndarray, target_name: str
+    ) -> Effects | None:
         """Of the columns and parts of some rows, unless no column has an effect."""
         own, together = parts[:, :-1], parts[:, -1]
         sizes = abs(own).mean(axis=0)
@@ -63,7 +65,7 @@ class Effects:
 
 
 def parts_of(
-    model: Any, features: list[Feature], stored: Embedded, query: Embedded | None
+    model: Any, features: list[ComparedColumn], stored: Embedded, query: Embedded | None
 ) -> np.ndarray | None:
     """What each column adds to predictions of numbers, and what columns do together.
 

@@ -14,15 +14,15 @@ from sklearn.utils import _safe_indexing
 from .._data.embedded import Embedded
 from .._data.table_encoder import TableEncoder
 from .._estimators.attributions import additive_trend
-from .._estimators.queries import own_row
-from .._estimators.side_by_side import (
-    Feature,
+from .._estimators.explanations import about_stored_row
+from .._estimators.feature_comparison import (
+    ComparedColumn,
     checked_table,
     differences_of,
     largest_differences,
     rows_of_bank,
 )
-from .._estimators.stored_rows import about_stored_row
+from .._estimators.queries import bank_row_as_query
 from .._inference.explanation import Explanation
 from .._utils.arrays import object_array
 from .._utils.snapshots import snapshot
@@ -388,7 +388,7 @@ def _without(model: Unwrapped, row: Any, features: Any, y_true: Any) -> tuple:
         raise ValueError(f"row needs times that are a column of X, got row={row!r:.100}")
     if len(bank) < 2:
         raise ValueError(f"row needs another row in the bank, got row={row!r:.100} of one")
-    own = own_row(model.estimator, row)
+    own = bank_row_as_query(model.estimator, row)
     assert own.labels is not None
     (position,) = bank.positions_of_names(own.labels.tolist())
     places = rows_of_bank(bank, checked_table("features", features))
@@ -498,7 +498,7 @@ def _headline(case: _Case, coverage: float) -> Element:
 
 def _stored_row(case: _Case) -> Element | None:
     """That the query is a stored row, if it is one."""
-    own = case.found.own_rows
+    own = case.found.stored_positions
     if own is None or own[0] < 0:
         return None
     name = case.model.estimator.bank_.names_of(own)[0]
@@ -681,7 +681,7 @@ def _picture_cell(address: str) -> Element:
     return element("td", element("img", src=address, alt=""))
 
 
-def _beside(feature: Feature, position: int, differs: bool) -> Element:
+def _beside(feature: ComparedColumn, position: int, differs: bool) -> Element:
     """A cell with a feature of a row, marked where it differs most from the query's."""
     cell = _feature(feature.shown[position])
     if differs:

@@ -22,9 +22,9 @@ from .._estimators.attributions import Adjustments, adjustments_of
 from .._estimators.base import NeighborEstimator
 from .._estimators.classification import NeighborClassifier
 from .._estimators.dense import DenseHeadEstimator
-from .._estimators.queries import explanation, known
+from .._estimators.explanations import explain, explanation_table
+from .._estimators.queries import drop_isolated
 from .._estimators.regression import NeighborRegressor
-from .._estimators.side_by_side import explanation_table
 from .._inference.explanation import Explanation
 from .._utils.snapshots import snapshot
 from .transformed import TransformedTargets
@@ -87,7 +87,7 @@ class Unwrapped:
 
     def explanation(self, X, n_neighbors=None) -> Explanation:
         """What predictions consist of: at most `n_neighbors` rows each, or all with weight."""
-        return explanation(self.estimator, self._embed(X), n_neighbors)
+        return explain(self.estimator, self._embed(X), n_neighbors)
 
     def heaviest_neighbors(self, X=None, n_neighbors=5, *, return_names=False):
         return self.estimator.heaviest_neighbors(
@@ -246,7 +246,7 @@ class UnwrappedRegressor(Unwrapped):
         return self._predictor.predict(self._embed(X), return_std, quantiles)
 
     def score(self, X, y, sample_weight=None):
-        return RegressorMixin.score(self, *known(self.estimator, X, y, sample_weight))
+        return RegressorMixin.score(self, *drop_isolated(self.estimator, X, y, sample_weight))
 
     def predict_quantiles(self, X, quantiles=(0.1, 0.5, 0.9)):
         return self._predictor.predict_quantiles(self._embed(X), quantiles)
@@ -292,7 +292,7 @@ class UnwrappedClassifier(Unwrapped):
         return predictor.predict(self._embed(X))
 
     def score(self, X, y, sample_weight=None):
-        return ClassifierMixin.score(self, *known(self.estimator, X, y, sample_weight))
+        return ClassifierMixin.score(self, *drop_isolated(self.estimator, X, y, sample_weight))
 
     def attribute_adjustments(self, X=None, features=None, *, n_neighbors=None):
         return self.estimator.attribute_adjustments(
