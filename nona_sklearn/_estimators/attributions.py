@@ -23,10 +23,9 @@ from .._trend.trend import Trend
 from .._utils.chunks import spans
 from .._utils.frames import table
 from ..embedding import WeightedFeatures
-from .explanations import explanation_of
 from .feature_comparison import checked_table, rows_of_bank
 from .inputs import TableInput
-from .queries import encoded_features, evaluate, fitted_snapshot
+from .queries import encoded_features, evaluate, explanation_of, fitted_snapshot
 
 OTHER = "other"  # what no column moves: shrinkage, credibility, bounds, trends of other rows
 INTERPLAY = "interplay"  # what columns move together, beside networks that are the trend

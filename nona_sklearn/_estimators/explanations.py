@@ -18,9 +18,8 @@ from .._data.sparse_encoder import SparseEncoder
 from .._inference.evaluation import Evaluation
 from .._inference.explanation import Explanation
 from .._utils.frames import table
-from .._utils.validation import check_n_neighbors
 from .feature_comparison import columns_beside, rows_and_queries
-from .queries import evaluate
+from .queries import evaluate, explanation_of
 
 ROUNDING = 1e-5  # of embeddings in float32, relative to their largest entry
 CALLER_OF_EXPLAIN = 3  # the level of the stack
@@ -52,25 +51,6 @@ def explain(estimator: Any, X: Any, n_neighbors: int | None = None) -> Explanati
             stacklevel=CALLER_OF_EXPLAIN,
         )
     return replace(explanation, stored_positions=positions)
-
-
-def explanation_of(
-    fitted: Any, evaluation: Evaluation, X: Any, n_neighbors: int | None
-) -> Explanation:
-    """What the predictions of an evaluation of queries `X` consist of."""
-    bank = fitted.bank_
-    if n_neighbors is not None:
-        check_n_neighbors(n_neighbors, len(bank) - (evaluation.exclusion is not None))
-    names = bank.names_of(slice(None))
-    return Explanation.from_evaluation(
-        evaluation,
-        n_neighbors,
-        votes=is_classifier(fitted),
-        names=names,
-        queries=names if X is None else labels_of(X),
-        taken=set() if bank.names is None else {*bank.names},
-        target_names=bank.target_names,
-    )
 
 
 def explanation_table(fitted: Any, explanation: Explanation, X: Any, features: Any) -> Any:

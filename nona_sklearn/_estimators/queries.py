@@ -18,11 +18,12 @@ from sklearn.utils.validation import _num_samples, check_is_fitted
 from torch import Tensor
 
 from .._data.embedded import Embedded, TableRows
-from .._data.names import Names, in_order_of, warn_of_other_order
+from .._data.names import Names, in_order_of, labels_of, warn_of_other_order
 from .._data.tables import labels_of_fit, stack_rows
 from .._data.times import read_further_times, read_query_times
 from .._inference.bank import NeighborBank
 from .._inference.evaluation import Evaluation
+from .._inference.explanation import Explanation
 from .._training.progress import with_progress
 from .._utils.snapshots import snapshot
 from .._utils.validation import check_n_neighbors, is_whole
@@ -36,17 +37,6 @@ def fitted_snapshot(estimator: Any) -> Any:
     """A snapshot of an estimator that must be fitted."""
     check_is_fitted(estimator)
     return snapshot(estimator)
-
-
-def selectable(estimator: Any, X: Any) -> Any:
-    """Give features the form whose rows the estimator selects."""
-    return estimator._architecture().input().accept(X, None)[0]
-
-
-def stored_embeddings(fitted: Any) -> Tensor:
-    """Embeddings of the training rows, (n, d), with a bank or with a dense head."""
-    stored = fitted.bank_ if hasattr(fitted, "bank_") else fitted.neighbors_
-    return stored.embeddings
 
 
 # -- embedding ---------------------------------------------------------------------------------
@@ -228,6 +218,25 @@ def nearest(estimator: Any, X: Any, k: int | None) -> tuple[NeighborBank, np.nda
     check_n_neighbors(k, len(fitted.bank_) - (X is None))
     distances, positions = evaluation.nearest(k)
     return fitted.bank_, distances.cpu().numpy(), positions.cpu().numpy()
+
+
+def explanation_of(
+    fitted: Any, evaluation: Evaluation, X: Any, n_neighbors: int | None
+) -> Explanation:
+    """What the predictions of an evaluation of queries `X` consist of."""
+    bank = fitted.bank_
+    if n_neighbors is not None:
+        check_n_neighbors(n_neighbors, len(bank) - (evaluation.exclusion is not None))
+    names = bank.names_of(slice(None))
+    return Explanation.from_evaluation(
+        evaluation,
+        n_neighbors,
+        votes=is_classifier(fitted),
+        names=names,
+        queries=names if X is None else labels_of(X),
+        taken=set() if bank.names is None else {*bank.names},
+        target_names=bank.target_names,
+    )
 
 
 def number_of_neighbors(estimator: Any, k: int | None) -> int:

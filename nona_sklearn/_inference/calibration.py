@@ -48,7 +48,9 @@ def fit_calibration(
     `sample_weight` the weights of the rows, (q,), with a mean of 1. `joint` are errors that depend
     on each other as those of new rows, by default the residuals.
     """
-    ranks = ranks_of(residual if joint is None else joint, sample_weight)
+    ranks: tuple[tuple[int, ...], ...] = ()
+    if residual.shape[1] > 1:
+        ranks = ranks_of(residual if joint is None else joint, sample_weight)
     columns = evaluation.neighbors.columns
     deviation = apply_weights(residual.square(), sample_weight).mean(dim=0).sqrt()
     rounding = 16 * torch.finfo(columns.dtype).eps * columns.abs().amax(dim=0)
@@ -141,10 +143,8 @@ def ranks_of(errors: Tensor, sample_weight: Tensor | None) -> tuple[tuple[int, .
     """Ranks of errors (q, n_outputs) on some rows, drawn in proportion to their weights.
 
     The rows are in the order of the first output's errors, so that ranks tell nothing of a single
-    row. A single output has none.
+    row.
     """
-    if errors.shape[1] == 1:
-        return ()
     weights = np.ones(len(errors)) if sample_weight is None else sample_weight.cpu().numpy()
     n_rows = min(len(errors), MAX_JOINT_ROWS)
     cumulated = weights.cumsum() / weights.sum()
@@ -223,7 +223,9 @@ def calibrate_on_held_out(
     if chose_n_neighbors:
         n_valid = float(np.mean([network.n_valid for network in held_out]))
         share = share * (1 + OPTIMISM / n_valid)
-    joint = residual @ shared_part(residual, differences, n_networks)
+    joint = residual
+    if residual.shape[1] > 1:
+        joint = residual @ shared_part(residual, differences, n_networks)
     limits = [network.limits for network in held_out if network.limits is not None]
     before = np.concatenate(limits)[first] if limits else None
     evaluation = bank.evaluate_rows(head, rows, before)
@@ -261,7 +263,7 @@ def shared_part(residual: Tensor, differences: Tensor, n_networks: int) -> Tenso
     matrix loses what averages out, as in :func:`averaged_out`, in the units in which it is 1.
     """
     n_outputs = residual.shape[1]
-    if n_outputs == 1 or len(differences) < SHARED_ROWS * n_outputs:
+    if len(differences) < SHARED_ROWS * n_outputs:
         return torch.eye(n_outputs).to(residual)
     covariance = residual.mT @ residual / len(residual)
     apart = differences.mT @ differences / len(differences)

@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -25,8 +26,10 @@ from torch import Tensor
 
 from .._utils.storable import storable
 from .._utils.threads import cached_property
-from .evaluation import Evaluation
-from .weighted_rows import WeightedRows
+
+if TYPE_CHECKING:
+    from .evaluation import Evaluation
+    from .weighted_rows import WeightedRows
 
 Bounds = tuple[float, float] | tuple[Tensor, Tensor]
 

@@ -19,11 +19,11 @@ from sklearn.model_selection import (
 from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 from sklearn.utils import Bunch, _safe_indexing
 from sklearn.utils.validation import _num_samples
+from torch import Tensor
 
 from .._data.names import warn_of_other_order
 from .._estimators.dense import DenseHeadClassifier, DenseHeadRegressor
 from .._estimators.nona import NONAClassifier, NONARegressor
-from .._estimators.queries import selectable, stored_embeddings
 from .._utils.validation import check_choice, check_lengths
 
 #: What each head changes, and whether it has neighbours.
@@ -123,7 +123,7 @@ def compare_heads(
     if X is None or y is None:
         raise ValueError(f"{'y' if y is None else 'X'} must be an array-like, got None")
     warn_of_other_order(X=X, y=y, groups=groups)
-    X, y = selectable(estimator, X), np.asarray(y)
+    X, y = estimator._architecture().input().accept(X, None)[0], np.asarray(y)
     check_lengths(_num_samples(X), len(y))
     splits = _make_splits(cv, np.arange(_num_samples(X)), y, groups, classifies)
     scores = Parallel(n_jobs=n_jobs)(
@@ -154,7 +154,7 @@ def _score_head(head, estimator, X, y, groups, split, scorer):
     )
     groups = None if groups is None else np.asarray(groups)[split[0]]
     trained.fit(X_train, y_train, groups=groups)
-    embeddings = trained.network_.head.metric_part(stored_embeddings(trained))
+    embeddings = trained.network_.head.metric_part(_stored_embeddings(trained))
     classifies = is_classifier(trained)
     folds = check_cv(_folds(trained), y_train, classifier=classifies)
     knn = tune_knn(embeddings.cpu().numpy(), y_train, folds, classifies)
@@ -202,7 +202,13 @@ def _folds(estimator):
     """The rows that each network has not trained on, as folds; five if there are none."""
     if not estimator.early_stopping:
         return 5
-    folds = np.full(len(stored_embeddings(estimator)), -1)
+    folds = np.full(len(_stored_embeddings(estimator)), -1)
     for i, rows in enumerate(estimator.validation_indices_):
         folds[rows] = i
     return PredefinedSplit(folds)
+
+
+def _stored_embeddings(fitted: Any) -> Tensor:
+    """Embeddings of the training rows, (n, d), with a bank or with a dense head."""
+    stored = fitted.bank_ if hasattr(fitted, "bank_") else fitted.neighbors_
+    return stored.embeddings
