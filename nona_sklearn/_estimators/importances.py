@@ -60,6 +60,7 @@ def measure_in_fit(estimator: Any, data: TrainingData) -> None:
     bank = estimator.bank_
     lacks_rows = bank.inputs is None or bank.trend.takes_table
     if lacks_rows and _has_table(estimator):
+        assert isinstance(data.sample.X, Tensor)
         vars(estimator)[NAME] = permutation_importances(estimator, data.sample.X, data.table)
 
 

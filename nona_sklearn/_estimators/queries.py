@@ -39,6 +39,11 @@ def fitted_snapshot(estimator: Any) -> Any:
     return snapshot(estimator)
 
 
+def selectable(estimator: Any, X: Any) -> Any:
+    """Give features the form whose rows the estimator selects."""
+    return estimator._architecture().input().accept(X, None)[0]
+
+
 # -- embedding ---------------------------------------------------------------------------------
 
 

@@ -81,16 +81,6 @@ class Calibration:
     errors: tuple[tuple[float, ...], ...] = field(default=(), repr=False)
     ranks: tuple[tuple[int, ...], ...] = field(default=(), repr=False)
 
-    def draw_levels(self, random: np.random.RandomState, shape: tuple[int, ...]) -> Tensor:
-        """Levels of each output's quantiles, (*shape, n_outputs), that depend as errors do.
-
-        They are ranks of the errors on one row, and anywhere between two ranks, so that the levels
-        of an output are uniform.
-        """
-        ranks = np.transpose(self.ranks)
-        below = ranks[random.randint(len(ranks), size=shape)]
-        return torch.from_numpy((below + random.uniform(size=below.shape)) / len(ranks))
-
 
 class Discrete:
     """Distributions of one output without noise, one for each of q queries.
@@ -370,6 +360,19 @@ class Widened:
         return self.scale * levels.to(self.weights).clamp(least, most).logit()
 
 
+def draw_levels(
+    ranks: tuple[tuple[int, ...], ...], random: np.random.RandomState, shape: tuple[int, ...]
+) -> Tensor:
+    """Levels of each output's quantiles, (*shape, n_outputs), that depend as errors do.
+
+    They are ranks of the errors on one row, and anywhere between two ranks, so that the levels of
+    an output are uniform.
+    """
+    by_row = np.transpose(ranks)
+    below = by_row[random.randint(len(by_row), size=shape)]
+    return torch.from_numpy((below + random.uniform(size=below.shape)) / len(by_row))
+
+
 def middle_levels(like: Tensor) -> Tensor:
     """Levels in the middle of N_LEVELS equal parts, (N_LEVELS,)."""
     return (torch.arange(N_LEVELS, dtype=like.dtype, device=like.device) + 0.5) / N_LEVELS
@@ -472,7 +475,7 @@ class Distribution:
         self, shape: tuple[int, int], random_state: np.random.RandomState
     ) -> np.ndarray:
         """Quantiles of each output, at levels that depend on each other as errors do."""
-        levels = self.calibration.draw_levels(random_state, shape)
+        levels = draw_levels(self.calibration.ranks, random_state, shape)
 
         def sample(queries: slice, rows: WeightedRows) -> Tensor:
             return self.quantiles_of(rows, self._added(queries), levels[queries]).mT

@@ -24,6 +24,7 @@ from torch import Tensor
 from .._data.names import warn_of_other_order
 from .._estimators.dense import DenseHeadClassifier, DenseHeadRegressor
 from .._estimators.nona import NONAClassifier, NONARegressor
+from .._estimators.queries import selectable
 from .._utils.validation import check_choice, check_lengths
 
 #: What each head changes, and whether it has neighbours.
@@ -123,7 +124,7 @@ def compare_heads(
     if X is None or y is None:
         raise ValueError(f"{'y' if y is None else 'X'} must be an array-like, got None")
     warn_of_other_order(X=X, y=y, groups=groups)
-    X, y = estimator._architecture().input().accept(X, None)[0], np.asarray(y)
+    X, y = selectable(estimator, X), np.asarray(y)
     check_lengths(_num_samples(X), len(y))
     splits = _make_splits(cv, np.arange(_num_samples(X)), y, groups, classifies)
     scores = Parallel(n_jobs=n_jobs)(

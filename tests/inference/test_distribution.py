@@ -43,6 +43,7 @@ from nona_sklearn._inference.distribution import (
     Noise,
     Noisy,
     Widened,
+    draw_levels,
 )
 from nona_sklearn._inference.evaluation import Evaluation
 from nona_sklearn._inference.held_out import HeldOut
@@ -518,7 +519,7 @@ def test_levels_of_draws_are_uniform_and_depend_as_errors_do():
     errors = torch.tensor([[3.0, -1.0], [1.0, 2.0], [2.0, 0.0]]).double()
     ranks = ranks_of(errors, None)
     assert ranks == ((0, 1, 2), (2, 1, 0))  # in the order of the first output
-    drawn = Calibration(ranks=ranks).draw_levels(np.random.RandomState(0), (20000,)).numpy()
+    drawn = draw_levels(ranks, np.random.RandomState(0), (20000,)).numpy()
     np.testing.assert_allclose((drawn < 0.2).mean(axis=0), 0.2, atol=0.02)
     np.testing.assert_array_equal((3 * drawn).astype(int).sum(axis=1), 2)
 
