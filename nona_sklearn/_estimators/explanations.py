@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections import Counter
+from collections.abc import Iterable
 from dataclasses import replace
 from numbers import Number
 from typing import Any
@@ -73,29 +73,33 @@ def explanation_table(fitted: Any, explanation: Explanation, X: Any, features: A
 
 
 def _class_columns(explanation: Explanation, targets: ClassTargets) -> dict[str, np.ndarray]:
-    """Columns of the neighbours' classes, and of what they add to each class, (m,).
-
-    Where two classes of several outputs would be called the same, as "b_x" of "a" and "x" of
-    "a_b", outputs are in quotes, which mark their ends.
-    """
-    outputs = [*(explanation.target_names or range(len(targets.classes)))]
+    """Columns of the neighbours' classes, and of what they add to each class, (m,)."""
+    outputs = explanation.target_names or range(len(targets.classes))
     columns = {}
     for output, classes, place in zip(outputs, targets.classes, targets.places, strict=True):
         labels = classes[explanation.targets[:, place].argmax(axis=1)].astype(object)
         labels[~explanation.of_rows] = None
         columns[f"target_{output}" if targets.several else "target"] = labels
-    names = [*map(str, targets.classes[0])]
-    if targets.several:
-        pairs = [
-            (output, label)
-            for output, classes in zip(outputs, targets.classes, strict=True)
-            for label in classes
-        ]
-        names = [f"{output}_{label}" for output, label in pairs]
-        if max(Counter(names).values()) > 1:
-            names = [f"{output!r}_{label}" for output, label in pairs]
+    names = class_names(outputs, targets.classes) if targets.several else targets.classes[0]
     parts = zip(names, explanation.contributions.T, strict=True)
     return columns | {f"contribution_{name}": column for name, column in parts}
+
+
+def class_names(outputs: Iterable, classes: Iterable) -> list[str]:
+    """Name the classes of all outputs, each as "<output>_<class>".
+
+    Where two would be called the same, as "b_x" of "a" and "x" of "a_b", outputs are in quotes,
+    which mark their ends.
+    """
+    pairs = [
+        (output, label)
+        for output, labels in zip(outputs, classes, strict=True)
+        for label in labels
+    ]
+    names = [f"{output}_{label}" for output, label in pairs]
+    if len({*names}) < len(names):
+        names = [f"{output!r}_{label}" for output, label in pairs]
+    return names
 
 
 # -- queries that are rows of the bank ---------------------------------------------------------

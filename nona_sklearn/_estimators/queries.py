@@ -65,10 +65,11 @@ def query_blocks(fitted: Any, X: Any, with_added: bool = False) -> Iterator[Embe
     `with_added` is whether to read what unknown levels add, too. Distributions of numbers need it
     alone, and probabilities always do.
     """
-    bank, source = fitted.bank_, fitted_input(fitted)
+    bank = getattr(fitted, "bank_", None)  # a dense head has none
+    source = fitted_input(fitted)
     times, added, start = None, None, 0
     for given, encoded in source.blocks(X):
-        if start == 0:  # X is valid
+        if start == 0 and bank is not None:  # X is valid
             times = _times_in_column(fitted, X)
             if with_added or is_classifier(fitted):
                 added = _added_by_unknown_levels(bank, source, X)
