@@ -20,7 +20,7 @@ from nona_sklearn._estimators import fitting
 from nona_sklearn._estimators.architectures import NONAArchitecture
 from nona_sklearn._estimators.base import NeighborEstimator
 from nona_sklearn._estimators.classification import NeighborClassifier
-from nona_sklearn._estimators.queries import embedded
+from nona_sklearn._estimators.queries import embeddings_of
 from nona_sklearn._estimators.regression import NeighborRegressor
 from nona_sklearn._inference.bank import NeighborBank
 from nona_sklearn._inference.neighbors import Neighbors
@@ -113,17 +113,24 @@ class DenseHead(nn.Module):
         return torch.cat([block.softmax(dim=1) for block in blocks], dim=1)
 
 
+class DenseArchitecture(NONAArchitecture):
+    """The embedding of a NONA estimator under a dense head."""
+
+    neighbor_pool = "batch"  # the cheapest: the head does not use it
+
+    @classmethod
+    def from_params(cls, params):
+        plain = super().from_params(params)
+        return replace(plain, adjusts=False, smoothing=False, can_have_kernel=False)
+
+    def make_head(self, targets, n_adjusted, embedding_dim, n_neighbors):
+        sizes = getattr(targets, "sizes", None)
+        n_outputs = targets.n_outputs if sizes is None else sum(sizes)
+        return DenseHead(embedding_dim, n_outputs, sizes)
+
+
 class DenseHeadEstimator(TransformerMixin, BaseEstimator):
     """A NONA estimator whose embedding is under a dense head: all else is the same."""
-
-    class architecture(NONAArchitecture):
-        adjusts = False
-        neighbor_pool = "batch"  # the cheapest: the head does not use it
-
-        def make_head(self, targets, n_adjusted, embedding_dim, n_neighbors):
-            sizes = getattr(targets, "sizes", None)
-            n_outputs = targets.n_outputs if sizes is None else sum(sizes)
-            return DenseHead(embedding_dim, n_outputs, sizes)
 
     embed = NeighborEstimator.embed
     transform = NeighborEstimator.transform
@@ -131,17 +138,19 @@ class DenseHeadEstimator(TransformerMixin, BaseEstimator):
     best_loss_ = NeighborEstimator.best_loss_
 
     def _architecture(self):
-        return self.architecture(self)
+        return DenseArchitecture.from_params(self)
 
     def fit(self, X, y, groups=None):
         with patch.object(loop, "refine_on_bank", lambda *args: 1.0):  # it has nothing to refine
-            sample = fitting.fit_networks(self, X, y, groups).data.sample
+            training = fitting.train(self, X, y, groups=groups)
+        fitting.set_fitted(self, training, training.network)
+        sample = training.data.sample
         self.bank_ = make_bank(embed(self.network_, sample.X), sample.y)
         return self
 
     def _encoded_predictions(self, X):
         """Mean of the networks' predictions, in units of the targets."""
-        z = embedded(self, X).embeddings
+        z = embeddings_of(self, X)
         parts = self.network_.head.split_by_head(z, self.bank_.embeddings)
         return self.targets_.restore(torch.stack([head(part) for head, part, _ in parts]).mean(0))
 
@@ -185,7 +194,7 @@ class Variant(NONARegressor):
     architecture = NONAArchitecture
 
     def _architecture(self):
-        return self.architecture(self)
+        return DenseArchitecture.from_params(self)
 
 
 def with_options(name, average=True, **options):

@@ -1,9 +1,10 @@
-"""How much each column of a table has to do with an adjustment, or with a distance."""
+"""How much each column of a table has to do with an adjustment, a prediction, or a distance."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,18 +18,68 @@ from .._data.sample import TableRows
 from .._data.source import TableSource
 from .._data.table_encoder import TableEncoder
 from .._data.tables import gather_cells, labels_of_fit, read_again, stack_rows
-from .._inference.attribution import exchange_in_turn, integrated_gradients
 from .._inference.evaluation import Evaluation
 from .._inference.explanation import Explanation
 from .._inference.network_trend import NetworkTrend, values_of
-from .._utils.arrays import table
-from .._utils.threads import cached_property
+from .._utils.arrays import spans, table
 from ..embedding import WeightedFeatures
+from .feature_comparison import checked_table, rows_of_bank
 from .queries import encoded_features, evaluate, explanation_of, fitted_snapshot
-from .side_by_side import checked_table, rows_of_bank
 
 OTHER = "other"  # what no column moves: shrinkage, credibility, bounds, trends of other rows
 INTERPLAY = "interplay"  # what columns move together, beside networks that are the trend
+N_STEPS = 32  # points on the line between two rows
+ROWS_AT_ONCE = 2**13
+
+#: A function of rows (m, d), and of the numbers (m,) of the pairs that they belong to, (m,).
+PairFunction = Callable[[Tensor, Tensor], Tensor]
+
+
+# -- attribution of the change of a function ---------------------------------------------------
+
+
+def integrated_gradients(function: PairFunction, start: Tensor, end: Tensor) -> Tensor:
+    """Attribute the change of a function between points (p, d) to their coordinates, (p, d).
+
+    It is the mean gradient along the line from one to the other, times the difference
+    (Sundararajan et al., "Axiomatic Attribution for Deep Networks", 2017, equation 1), by the
+    midpoint rule. What the rule leaves of the change is shared out in proportion to the
+    attributions' sizes, so that they sum to it. Equal coordinates have 0.
+    """
+    pairs = torch.arange(len(start), device=start.device)
+    shares = (torch.arange(N_STEPS, dtype=start.dtype, device=start.device) + 0.5) / N_STEPS
+    gradients = [start[:0]]
+    for block in spans(len(start), ROWS_AT_ONCE // N_STEPS):
+        with torch.enable_grad():
+            points = torch.lerp(start[block, None], end[block, None], shares[None, :, None])
+            points = points.flatten(0, 1).requires_grad_()
+            values = function(points, pairs[block].repeat_interleave(N_STEPS))
+            (gradient,) = torch.autograd.grad(values.sum(), points)
+        gradients.append(gradient.unflatten(0, (-1, N_STEPS)).mean(dim=1))
+    attributions = torch.cat(gradients) * (end - start)
+    with torch.no_grad():
+        change = function(end, pairs) - function(start, pairs)
+    sizes = attributions.abs()
+    total = sizes.sum(dim=1, keepdim=True)
+    size_shares = torch.where(total > 0, sizes / total, 0.0)
+    return attributions + size_shares * (change - attributions.sum(dim=1))[:, None]
+
+
+def exchange_in_turn(values: Callable[[np.ndarray], np.ndarray], n_columns: int) -> np.ndarray:
+    """Attribute the change of a function without gradients to columns, (p, n_columns, n_outputs).
+
+    `values` takes which columns are of the end, bool (n_columns,), and returns values of p pairs
+    of rows, (p, n_outputs). Cells of the start are exchanged for those of the end one after
+    another, in the order of the columns and in the reverse; a column has the mean of the two
+    changes. Of two columns, this is the Shapley value.
+    """
+    columns = np.arange(n_columns)
+    upwards = np.stack([values(columns < k) for k in range(n_columns + 1)], axis=1)
+    downwards = np.stack([values(columns >= k) for k in range(n_columns + 1)], axis=1)
+    return (np.diff(upwards, axis=1) - np.diff(downwards, axis=1)) / 2
+
+
+# -- tables ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -41,7 +92,7 @@ class Adjustments:
 
     Parameters
     ----------
-    found : Explanation
+    explanation : Explanation
         The pairs.
     names : list of str
         Names of the parts: of the table's columns, then "interplay", if it is known, and "other".
@@ -51,7 +102,7 @@ class Adjustments:
         What lies between them.
     """
 
-    found: Explanation
+    explanation: Explanation
     names: list[str]
     start: np.ndarray
     end: np.ndarray
@@ -62,65 +113,95 @@ def adjustments_of(estimator: Any, X: Any, features: Any, n_neighbors: int | Non
     """How each column moves neighbours towards their queries."""
     fitted = fitted_snapshot(estimator)
     if is_classifier(fitted):
-        _check_additive("attribute_adjustments of classes", fitted)
-    pairs = _Pairs.of(fitted, X, features, n_neighbors)
-    pairs.check_adjusted()
-    (start, end), parts = pairs.ends_of_moves(), pairs.moves()
-    names, further = pairs.names, [INTERPLAY][: parts.shape[1] - len(pairs.names)]
-    names += [free_name(name, pairs.names) for name in [*further, OTHER]]
+        _require_additive_trend("attribute_adjustments of classes", fitted)
+    pairs = _Pairs.from_queries(fitted, X, features, n_neighbors)
+    if pairs.evaluation.neighbors.offset is None and not pairs.are_adjusted:
+        raise ValueError(
+            "attribute_adjustments needs adjusted neighbours, by a trend (of 10 rows at least) or "
+            "adjust=True of NONARegressor, and targets of fit, or in their unit"
+        )
+    start, end = pairs.explanation.targets, pairs.explanation.adjusted
+    if is_classifier(fitted):
+        start, end = pairs.log_probabilities()
+    names, parts = _column_names(fitted), pairs.moves()
+    rest_names = [OTHER] if parts.shape[1] == len(names) else [INTERPLAY, OTHER]
     rest = end - start - parts.sum(axis=1)
-    parts = np.concatenate([parts, rest[:, None]], axis=1)
-    return Adjustments(pairs.found, names, start, end, parts)
+    return Adjustments(
+        pairs.explanation,
+        [*names, *(free_name(name, names) for name in rest_names)],
+        start,
+        end,
+        np.concatenate([parts, rest[:, None]], axis=1),
+    )
 
 
 def adjustments_table(estimator: Any, X: Any, features: Any, n_neighbors: int | None) -> Any:
     """Table of how each column moves a neighbour's target, or its odds, towards the query."""
     fitted = fitted_snapshot(estimator)
     moved = adjustments_of(fitted, X, features, n_neighbors)
-    found, first, last = moved.found, "target", "adjusted_target"
-    columns = found.columns()
+    columns, first, last = moved.explanation.columns(), "target", "adjusted_target"
     if is_classifier(fitted):
         targets, first, last = fitted.targets_, "neighbor_log_odds", "query_log_odds"
-        labels = targets.decode(torch.from_numpy(found.targets))
-        ends = ends_of_outputs(found.target_names, len(targets.classes))
-        _append(columns, [f"target{end}" for end in ends], labels.reshape(-1, len(ends)))
+        labels = targets.decode(torch.from_numpy(moved.explanation.targets))
+        ends = ends_of_outputs(moved.explanation.target_names, len(targets.classes))
+        by_output = labels.reshape(-1, len(ends)).T
+        columns |= {f"target{end}": column for end, column in zip(ends, by_output, strict=True)}
     values = np.concatenate([moved.start[:, None], moved.parts, moved.end[:, None]], axis=1)
-    _append_outputs(columns, fitted, [first, *moved.names, last], values)
-    return table(columns)
+    return _table(fitted, columns, [first, *moved.names, last], values)
 
 
 def distances_table(estimator: Any, X: Any, features: Any, n_neighbors: int | None) -> Any:
     """Table of the share of each column in the distance of a neighbour and a query."""
-    pairs = _Pairs.of(estimator, X, features, n_neighbors)
-    columns = pairs.found.columns()
-    _append(columns, pairs.names, pairs.shares_of_distances())
+    pairs = _Pairs.from_queries(estimator, X, features, n_neighbors)
+    columns = pairs.explanation.columns()
+    shares = zip(_column_names(pairs.fitted), pairs.shares_of_distances().T, strict=True)
+    for name, column in shares:
+        columns[free_name(name, columns)] = column
     return table(columns)
 
 
 def predictions_table(estimator: Any, X: Any) -> Any:
     """Table of what each column adds to predictions, or to their log odds, beside the mean."""
     fitted = fitted_snapshot(estimator)
-    trend = _check_additive("attribute_predictions", fitted)
+    trend = _require_additive_trend("attribute_predictions", fitted)
     fitted, evaluation = evaluate(fitted, X)
-    bank = fitted.bank_
     rows = trend.bank.inputs  # those of the bank, or more of a compressed one
     assert rows is not None
-    terms, weights = _terms(fitted, trend, rows), trend.bank.row_weights
-    typical = np.average(terms, axis=0, weights=weights)
+    typical = np.average(_terms(fitted, trend, rows), axis=0, weights=trend.bank.row_weights)
     mean = trend.additive_part.constant.numpy() + typical.sum(axis=0)
-    own = bank.neighbors.offset.share * (
-        _terms(fitted, trend, encoded_features(fitted, X)) - typical
-    )
-    whole = values_of(evaluation).cpu().numpy()
-    rest = whole - mean - own.sum(axis=1)
-    labels = bank.names_of(slice(None)) if X is None else labels_of(X)
-    columns = {"query": np.arange(len(whole)) if labels is None else labels}
-    first = np.broadcast_to(mean, whole.shape)[:, None]
-    values = np.concatenate([first, own, rest[:, None], whole[:, None]], axis=1)
+    terms = _terms(fitted, trend, encoded_features(fitted, X)) - typical
+    parts = fitted.bank_.neighbors.offset.share * terms
+    predictions = values_of(evaluation).cpu().numpy()
+    rest = predictions - mean - parts.sum(axis=1)
+    names = fitted.bank_.names_of(slice(None)) if X is None else labels_of(X)
+    columns = {"query": np.arange(len(predictions)) if names is None else names}
+    first = np.broadcast_to(mean, predictions.shape)
+    values = [first[:, None], parts, rest[:, None], predictions[:, None]]
     last = "log_odds" if is_classifier(fitted) else "prediction"
-    names = ["mean", *_column_names(fitted), INTERPLAY, last]
-    _append_outputs(columns, fitted, names, values)
+    part_names = ["mean", *_column_names(fitted), INTERPLAY, last]
+    return _table(fitted, columns, part_names, np.concatenate(values, axis=1))
+
+
+def _table(
+    fitted: Any, columns: dict[str, np.ndarray], names: list[str], values: np.ndarray
+) -> Any:
+    """A table of columns, and of parts (m, n_names, n_outputs) by output; of classes as log odds.
+
+    A name is marked where another column has it.
+    """
+    target_names = fitted.bank_.target_names
+    if is_classifier(fitted):
+        ends = fitted.targets_.ends_of_log_odds(target_names)
+        values = fitted.targets_.log_odds(values)
+    else:
+        ends = ends_of_outputs(target_names, values.shape[2])
+    for output, end in enumerate(ends):
+        for name, column in zip(names, values[..., output].T, strict=True):
+            columns[free_name(name + end, columns)] = column
     return table(columns)
+
+
+# -- the additive part of a trend --------------------------------------------------------------
 
 
 def additive_trend(fitted: Any) -> NetworkTrend | None:
@@ -131,29 +212,23 @@ def additive_trend(fitted: Any) -> NetworkTrend | None:
     return trend
 
 
-def _check_additive(name: str, fitted: Any) -> NetworkTrend:
+def _require_additive_trend(name: str, fitted: Any) -> NetworkTrend:
     """The trend that has an additive part; an error without it."""
     if (trend := additive_trend(fitted)) is not None:
         return trend
-    chosen = getattr(fitted, "similarity_", fitted.similarity)
+    similarity = getattr(fitted, "similarity_", fitted.similarity)
     raise ValueError(
         f"{name} needs similarity='features', where predictions have an additive part, got "
-        f"similarity_={chosen!r}"
+        f"similarity_={similarity!r}"
     )
 
 
 def _terms(fitted: Any, trend: NetworkTrend, X: Tensor) -> np.ndarray:
     """The additive part of a trend by column, (n, n_columns, n_outputs)."""
     function = trend.additive_part
-    each = (function.terms(X.cpu(), output) for output in range(len(function.constant)))
-    return np.stack([_by_column(fitted, terms) for terms in each], axis=2)
-
-
-def _column_names(fitted: Any) -> list[str]:
-    """Names of the table's columns."""
-    columns = [feature.column for feature in fitted.features_.features_]
-    named = labels_of_fit(fitted) is not None
-    return [str(column.name) if named else f"x{column.name}" for column in columns]
+    outputs = range(len(function.constant))
+    terms = [_by_column(fitted, function.terms(X.cpu(), output)) for output in outputs]
+    return np.stack(terms, axis=2)
 
 
 def _by_column(fitted: Any, parts: Tensor) -> np.ndarray:
@@ -163,9 +238,19 @@ def _by_column(fitted: Any, parts: Tensor) -> np.ndarray:
     return sums.index_add_(1, source, parts).cpu().numpy()
 
 
+def _column_names(fitted: Any) -> list[str]:
+    """Names of the table's columns."""
+    columns = [feature.column for feature in fitted.features_.features_]
+    named = labels_of_fit(fitted) is not None
+    return [str(column.name) if named else f"x{column.name}" for column in columns]
+
+
+# -- pairs -------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True)
 class _Pairs:
-    """Pairs of a query and a neighbour of weight, in the form that networks take.
+    """Pairs of a query and a neighbour of weight.
 
     Parameters
     ----------
@@ -173,23 +258,26 @@ class _Pairs:
         The fitted estimator.
     evaluation : Evaluation
         Of the queries.
-    found : Explanation
+    explanation : Explanation
         The pairs, a line for each.
+    neighbor_table, query_table : tuple of (table, int ndarray of shape (p,))
+        Tables as they were given, and the positions of the neighbours or queries in them.
     start, end : Tensor of shape (p, d)
-        The neighbours, and the queries.
-    ends : tuple of (table, int ndarray of shape (p,))
-        Tables with them as they were given, and their rows in it.
+        The neighbours and the queries, encoded for the networks.
     """
 
     fitted: Any
     evaluation: Evaluation
-    found: Explanation
+    explanation: Explanation
+    neighbor_table: tuple[Any, np.ndarray]
+    query_table: tuple[Any, np.ndarray]
     start: Tensor
     end: Tensor
-    ends: tuple[tuple[Any, np.ndarray], tuple[Any, np.ndarray]]
 
     @classmethod
-    def of(cls, estimator: Any, X: Any, features: Any, n_neighbors: int | None) -> _Pairs:
+    def from_queries(
+        cls, estimator: Any, X: Any, features: Any, n_neighbors: int | None
+    ) -> _Pairs:
         """The pairs of queries `X`, with the features of the bank's rows."""
         fitted, evaluation = evaluate(estimator, X)
         if not isinstance(getattr(fitted, "features_", None), TableEncoder):
@@ -198,110 +286,88 @@ class _Pairs:
                 "a wide sparse matrix or with a feature_extractor"
             )
         features = checked_table("features", features)
-        places = rows_of_bank(fitted.bank_, features)
-        queries = places if X is None else np.arange(len(evaluation))
+        bank_rows = rows_of_bank(fitted.bank_, features)
+        query_rows = bank_rows if X is None else np.arange(len(evaluation))
         rows = features if X is None else checked_table("X", X)
-        found = explanation_of(fitted, evaluation, X, n_neighbors).of_single_rows()
-        ends = (features, places[found.positions]), (rows, queries[found.of_query])
-        start, end = (_encode_some(fitted, *some) for some in ends)
-        return cls(fitted, evaluation, found, start, end, ends)
+        explanation = explanation_of(fitted, evaluation, X, n_neighbors).of_single_rows()
+        neighbor_table = features, bank_rows[explanation.positions]
+        query_table = rows, query_rows[explanation.of_query]
+        start, end = (_encode_rows(fitted, *some) for some in (neighbor_table, query_table))
+        return cls(fitted, evaluation, explanation, neighbor_table, query_table, start, end)
 
     @property
-    def names(self) -> list[str]:
-        """Names of the table's columns."""
-        return _column_names(self.fitted)
-
-    @property
-    def _is_adjusted(self) -> bool:
+    def are_adjusted(self) -> bool:
         """Whether networks move targets by their own estimates g."""
         scale = self.evaluation.neighbors.adjustment_scale
         return self.evaluation.one_head.n_adjusted > 0 and scale is not None
 
-    def check_adjusted(self) -> None:
-        """Refuse estimators whose neighbours are not adjusted."""
-        if self.evaluation.neighbors.offset is None and not self._is_adjusted:
-            raise ValueError(
-                "attribute_adjustments needs adjusted neighbours, by a trend (of 10 rows at "
-                "least) or adjust=True of NONARegressor, and targets of fit, or in their unit"
-            )
-
-    def ends_of_moves(self) -> tuple[np.ndarray, np.ndarray]:
-        """From where neighbours are moved, and to where, (p, n_outputs) each.
-
-        Of classes, these are logarithms of probabilities.
-        """
-        found, bank = self.found, self.fitted.bank_
-        if not is_classifier(self.fitted):
-            return found.targets, found.adjusted
-        rows, places = np.unique(found.positions, return_inverse=True)
-        alone = bank.evaluate_rows(self.fitted.network_.head, rows, leave_out="itself")
-        start, end = (values_of(each).cpu().numpy() for each in (alone, self.evaluation))
-        return start[places], end[found.of_query]
+    def log_probabilities(self) -> tuple[np.ndarray, np.ndarray]:
+        """Those of the neighbours, each without itself, and of the queries, (p, n_classes)."""
+        positions, neighbor = np.unique(self.explanation.positions, return_inverse=True)
+        head = self.fitted.network_.head
+        alone = self.fitted.bank_.evaluate_rows(head, positions, leave_out="itself")
+        start, end = values_of(alone).cpu().numpy(), values_of(self.evaluation).cpu().numpy()
+        return start[neighbor], end[self.explanation.of_query]
 
     def moves(self) -> np.ndarray:
         """How much each column moves neighbours, (p, n_columns, n_outputs).
 
         Beside networks that are the trend, a further part is what columns move together.
         """
-        sensitivity = self.evaluation.sensitivities()[self.found.of_query]  # (p, K, 2, n_outputs)
-        factors = self._network_shares()[..., None, None] * sensitivity
-        of_networks, of_trend = factors[:, :, 0], factors[:, :, 1].sum(dim=1)
+        sensitivity = self.evaluation.sensitivities()[self.explanation.of_query]
+        factors = self._network_shares()[..., None, None] * sensitivity  # (p, K, 2, n_outputs)
+        network_factors, trend_factors = factors[:, :, 0], factors[:, :, 1].sum(dim=1)
         trend = self.fitted.bank_.trend
         if trend is not None and trend.networks is not None:
-            return self._prices(trend, of_trend.cpu().numpy())
-        each = (
-            self._moves_of(output, of_networks[..., output], of_trend[:, output])
-            for output in range(of_trend.shape[1])
-        )
-        return np.stack([*each], axis=2)
+            return self._additive_moves(trend, trend_factors.cpu().numpy())
 
-    def _moves_of(self, output: int, of_networks: Tensor, of_trend: Tensor) -> np.ndarray:
-        """How much each column moves an output, (p, n_columns), by factors of g and of f."""
-        trend, moves = self.fitted.bank_.trend, np.zeros((len(self.end), len(self.names)))
+        def by_networks(output: int, x: Tensor, pairs: Tensor) -> Tensor:
+            g = [head.adjustments(z)[:, output] for head, z in self._embed(x)]
+            return (network_factors[pairs, :, output] * torch.stack(g, dim=1)).sum(dim=1)
 
-        def of_g(x: Tensor, pairs: Tensor) -> Tensor:
-            own = [head.adjustments(z)[:, output] for head, z in self._embed(x)]
-            return (of_networks[pairs] * torch.stack(own, dim=1)).sum(dim=1)
+        def by_trend(output: int, x: Tensor, pairs: Tensor) -> Tensor:
+            return trend_factors[pairs, output] * trend(TableRows(x))[:, output]
 
-        def of_f(x: Tensor, pairs: Tensor) -> Tensor:
-            return of_trend[pairs] * trend(TableRows(x))[:, output]
-
-        if self._is_adjusted:
-            moves += self._attribute(of_g)
-        if trend is not None and trend.takes_table:
-            moves += of_trend.cpu().numpy()[:, None] * self._moves_of_model[..., output]
-        elif trend is not None:
-            moves += self._attribute(of_f)
+        n_outputs = trend_factors.shape[1]
+        moves = np.zeros((len(self.end), self.fitted.n_features_in_, n_outputs))
+        for output in range(n_outputs):
+            if self.are_adjusted:
+                moves[..., output] += self._attribute(partial(by_networks, output))
+            if trend is not None and not trend.takes_table:
+                moves[..., output] += self._attribute(partial(by_trend, output))
+        if trend is not None and trend.takes_table and len(self.end):
+            moves += trend_factors.cpu().numpy()[:, None] * self._model_moves(trend)
         return moves
 
-    def _prices(self, trend: NetworkTrend, of_trend: np.ndarray) -> np.ndarray:
+    def _additive_moves(self, trend: NetworkTrend, trend_factors: np.ndarray) -> np.ndarray:
         """What differences count in the additive part of a trend, and what several leave of it.
 
         The same difference counts the same for each pair.
         """
         start, end = (_terms(self.fitted, trend, x) for x in (self.start, self.end))
-        moves = of_trend[:, None] * (end - start)
-        if len(self.names) == 1:
+        moves = trend_factors[:, None] * (end - start)
+        if moves.shape[1] == 1:
             return moves
         offset, at_rows = self.evaluation.offset, self.evaluation.neighbors.offset
         assert offset is not None
         assert at_rows is not None
-        whole = offset[self.found.of_query] - at_rows.values[self.found.positions]
-        together = of_trend * whole.cpu().numpy() - moves.sum(axis=1)
+        change = offset[self.explanation.of_query] - at_rows.values[self.explanation.positions]
+        together = trend_factors * change.cpu().numpy() - moves.sum(axis=1)
         return np.concatenate([moves, together[:, None]], axis=1)
 
-    @cached_property
-    def _moves_of_model(self) -> np.ndarray:
+    def _model_moves(self, trend: Any) -> np.ndarray:
         """How much each column moves a trend that takes a table, (p, n_columns, n_outputs)."""
-        if not len(self.end):
-            return np.zeros((0, self.fitted.n_features_in_, self.found.targets.shape[1]))
-        tables = [_safe_indexing(read_again(self.fitted, X), rows) for X, rows in self.ends]
-        both, trend = stack_rows(*tables), self.fitted.bank_.trend
-        numbers = np.arange(len(self.end))
+        both = stack_rows(
+            *(
+                _safe_indexing(read_again(self.fitted, X), rows)
+                for X, rows in (self.neighbor_table, self.query_table)
+            )
+        )
+        pairs = np.arange(len(self.end))
 
         def values(is_of_end: np.ndarray) -> np.ndarray:
-            cells = numbers[:, None] + len(numbers) * is_of_end
-            return trend.of_table(gather_cells(both, cells)).numpy()
+            cells = gather_cells(both, pairs[:, None] + len(pairs) * is_of_end)
+            return trend.of_table(cells).numpy()
 
         return exchange_in_turn(values, both.shape[1])
 
@@ -317,57 +383,39 @@ class _Pairs:
             return _by_column(self.fitted, torch.where(totals > 0, parts / totals, 0.0))
         origins = [head.metric_part(z) for head, z in self._embed(self.start)]
 
-        def squares(x: Tensor, pairs: Tensor) -> Tensor:
-            each = [
+        def squared_distances(x: Tensor, pairs: Tensor) -> Tensor:
+            squares = [
                 (head.metric_part(z) - origin[pairs]).square().sum(dim=1)
                 for (head, z), origin in zip(self._embed(x), origins, strict=True)
             ]
-            return torch.stack(each, dim=1)
+            return torch.stack(squares, dim=1)
 
-        totals = squares(self.end, torch.arange(len(self.end)))
+        totals = squared_distances(self.end, torch.arange(len(self.end)))
         factors = torch.where(totals > 0, self._network_shares() / totals, 0.0)
-        return self._attribute(lambda x, pairs: (factors[pairs] * squares(x, pairs)).sum(dim=1))
+        return self._attribute(
+            lambda x, pairs: (factors[pairs] * squared_distances(x, pairs)).sum(dim=1)
+        )
 
     def _network_shares(self) -> Tensor:
         """Each network's share of the weight of a pair, (p, K)."""
-        of_query = self.found.of_query
-        most = int(np.bincount(of_query, minlength=1).max())
-        ranks = np.arange(len(of_query)) - self.found.first_lines[of_query]
-        return self.evaluation.network_shares(most)[of_query, ranks]
+        of_query = self.explanation.of_query
+        n_neighbors = int(np.bincount(of_query, minlength=1).max())
+        ranks = np.arange(len(of_query)) - self.explanation.first_lines[of_query]
+        return self.evaluation.network_shares(n_neighbors)[of_query, ranks]
 
     def _embed(self, x: Tensor) -> list[tuple[Any, Tensor]]:
         """Each network's head, with the embeddings of rows."""
         network = self.fitted.network_
         z = network.embedding(x)
-        return [(head, own) for head, own, _ in network.head.split_by_head(z, z)]
+        return [(head, query) for head, query, _ in network.head.split_by_head(z, z)]
 
-    def _attribute(self, function: Callable[[Tensor, Tensor], Tensor]) -> np.ndarray:
+    def _attribute(self, function: PairFunction) -> np.ndarray:
         """Attribute a function's change from neighbour to query to columns, (p, n_columns)."""
         return _by_column(self.fitted, integrated_gradients(function, self.start, self.end))
 
 
-def _encode_some(fitted: Any, X: Any, rows: np.ndarray) -> Tensor:
+def _encode_rows(fitted: Any, X: Any, rows: np.ndarray) -> Tensor:
     """Encode rows of a table, which may repeat, for the networks."""
-    own, places = np.unique(np.append(0, rows), return_inverse=True)  # one at least
-    encoded = TableSource.of_fitted(fitted).encode(_safe_indexing(X, own))[places[1:]]
+    distinct, numbers = np.unique(np.append(0, rows), return_inverse=True)  # one at least
+    encoded = TableSource.of_fitted(fitted).encode(_safe_indexing(X, distinct))[numbers[1:]]
     return encoded.to(fitted.bank_.embeddings.device, torch.float64)
-
-
-def _append_outputs(
-    columns: dict[str, np.ndarray], fitted: Any, names: list[str], values: np.ndarray
-) -> None:
-    """Append parts (m, n_names, n_outputs) to a table, by output; of classes as log odds."""
-    target_names = fitted.bank_.target_names
-    if is_classifier(fitted):
-        ends = fitted.targets_.ends_of_log_odds(target_names)
-        values = fitted.targets_.log_odds(values)
-    else:
-        ends = ends_of_outputs(target_names, values.shape[2])
-    for output, end in enumerate(ends):
-        _append(columns, [name + end for name in names], values[..., output])
-
-
-def _append(columns: dict[str, np.ndarray], names: list[str], values: np.ndarray) -> None:
-    """Append columns (m, c) to a table; a name is marked where another column has it."""
-    for name, column in zip(names, values.T, strict=True):
-        columns[free_name(name, columns)] = column

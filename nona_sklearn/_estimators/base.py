@@ -24,30 +24,28 @@ from .._utils.docs import Documented
 from .._utils.random import plain_torch
 from .._utils.snapshots import EDITING, replaced_when_done
 from .._utils.storable import UPGRADES, VERSION
-from .._utils.validation import check_choice, check_flag, is_real
+from .._utils.validation import check_choice, check_flag, check_n_neighbors, is_real
 from .._version import __version__
 from .attributions import distances_table
 from .editing import (
     addition,
-    checked_values,
     compression,
     edit,
     removal,
     replacement_of_targets,
+    validate_targets,
 )
 from .fit_warnings import warn_if_in_vain, warn_of_relations, warn_unless_converged
 from .fitting import fit_bank, set_fitted, train
 from .forgetting import forget_levels
 from .queries import (
-    added_by_unknown,
-    embedded,
+    embeddings_of,
     evaluate,
     fitted_snapshot,
-    heaviest,
-    labels_at,
+    ids_or_names,
     nearest,
+    read_queries,
     refuse_targets_alone,
-    times_of,
 )
 from .stability import stability_table
 
@@ -250,10 +248,8 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         array([[2, 3],
                [4, 3]])
         """
-        fitted = fitted_snapshot(self)
-        queries = embedded(fitted, X)  # X is valid
-        times, added = times_of(fitted, X), added_by_unknown(fitted, X)
-        return replace(queries, labels=labels_of(X), times=times, added=added)
+        queries = read_queries(fitted_snapshot(self), X, with_added=True)
+        return replace(queries, labels=labels_of(X))
 
     def transform(self, X: Any) -> np.ndarray:
         """Embed rows in the space in which they are compared.
@@ -283,7 +279,7 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
                [-30.]], dtype=float32)
         """
         fitted = fitted_snapshot(self)
-        return fitted.network_.head.metric_part(embedded(fitted, X).embeddings).cpu().numpy()
+        return fitted.network_.head.metric_part(embeddings_of(fitted, X)).cpu().numpy()
 
     # -- queries of the bank -------------------------------------------------------------
 
@@ -378,8 +374,11 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         (array([[0.5, 0.5, 0. ]]), array([[2, 3, 1]]))
         """
         check_flag("return_names", return_names)
-        bank, weights, positions = heaviest(self, X, n_neighbors)
-        return weights, labels_at(bank, positions, return_names)
+        fitted, evaluation = evaluate(self, X)
+        check_n_neighbors(n_neighbors, len(fitted.bank_) - (X is None))
+        weights, positions, _ = evaluation.with_nearest(n_neighbors).heaviest(n_neighbors)
+        earlier = evaluation.only_earlier(positions).cpu().numpy()
+        return weights.cpu().numpy(), ids_or_names(fitted.bank_, earlier, return_names)
 
     @property
     def effective_metric_(self) -> str:
@@ -480,8 +479,8 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         check_flag("return_distance", return_distance)
         check_flag("return_names", return_names)
         bank, distances, positions = nearest(self, X, n_neighbors)
-        found = labels_at(bank, positions, return_names)
-        return (distances, found) if return_distance else found
+        labels = ids_or_names(bank, positions, return_names)
+        return (distances, labels) if return_distance else labels
 
     def kneighbors_graph(
         self, X: Any = None, n_neighbors: int | None = None, mode: str = "connectivity"
@@ -769,18 +768,18 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         bank = fitted.bank_
         truth = bank.targets if X is None else None
         if X is not None and y is not None:
-            truth = checked_values(fitted, y, len(evaluation))
+            truth = validate_targets(fitted, y, len(evaluation))
         evaluation, truth = evaluation.without_isolated(truth)
         residuals = None
         if truth is not None:
             n_columns = bank.neighbors.columns.shape[1]
             residuals = (evaluation.mean() - truth).reshape(len(evaluation), n_columns)
         weight, change, error = evaluation.influence(residuals)
-        found = {"id": bank.ids, "weight": weight, "change": change.sqrt()}
+        columns = {"id": bank.ids, "weight": weight, "change": change.sqrt()}
         if truth is not None:
-            found["error"] = error
-        numbers = {name: tensor.cpu().numpy() for name, tensor in found.items()}
-        return table({"neighbor": bank.names_of(slice(None)), **numbers})
+            columns["error"] = error
+        arrays = {name: column.cpu().numpy() for name, column in columns.items()}
+        return table({"neighbor": bank.names_of(slice(None)), **arrays})
 
     def neighbor_stability(
         self,

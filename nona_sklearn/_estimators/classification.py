@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,13 +10,12 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from .._data.classes import ClassTargets, weights_of_classes
-from .._inference.explanation import Explanation
 from .._utils.bases import ClassifierMixin
 from .attributions import adjustments_table, predictions_table
 from .base import NeighborEstimator
+from .explanations import explain, explanation_table
 from .parameters import ASSoftmax
-from .queries import evaluate_in_blocks, explanation, fitted_snapshot, known
-from .side_by_side import explanation_table
+from .queries import drop_isolated, evaluate_in_blocks, fitted_snapshot
 
 if TYPE_CHECKING:
     from .._utils.arrays import Table
@@ -55,8 +53,8 @@ class NeighborClassifier(ClassifierMixin, NeighborEstimator):
     def class_weight_(self) -> np.ndarray | list[np.ndarray]:
         """Weight of each class, (n_classes,); a list of such arrays for several outputs."""
         fitted = fitted_snapshot(self)
-        each = weights_of_classes(fitted._class_factors, fitted.targets_.classes)
-        return each if fitted.targets_.several else each[0]
+        weights = weights_of_classes(fitted._class_factors, fitted.targets_.classes)
+        return weights if fitted.targets_.several else weights[0]
 
     @property
     def classes_(self) -> np.ndarray | list[np.ndarray]:
@@ -120,8 +118,8 @@ class NeighborClassifier(ClassifierMixin, NeighborEstimator):
                [0.67, 0.33]])
         """
         fitted, probabilities = self._probabilities(self, X)
-        each = [p.cpu().numpy() for p in probabilities.split(fitted.targets_.sizes, dim=1)]
-        return each if fitted.targets_.several else each[0]
+        arrays = [p.cpu().numpy() for p in probabilities.split(fitted.targets_.sizes, dim=1)]
+        return arrays if fitted.targets_.several else arrays[0]
 
     def predict_log_proba(self, X: Any) -> np.ndarray | Any:
         """Predict the logarithm of the probability of each class.
@@ -179,7 +177,7 @@ class NeighborClassifier(ClassifierMixin, NeighborEstimator):
         >>> round(knn.score([[2], [4], [7]], ["red", "white", "white"]), 2)
         0.67
         """
-        X, y, sample_weight = known(self, X, y, sample_weight)
+        X, y, sample_weight = drop_isolated(self, X, y, sample_weight)
         return super().score(X, self.targets_.check(y), sample_weight)
 
     def __sklearn_tags__(self):
@@ -264,7 +262,7 @@ class NeighborClassifier(ClassifierMixin, NeighborEstimator):
         2         3    0.33  white              0.00                0.33
         """
         fitted = fitted_snapshot(self)
-        return explanation_table(fitted, explanation(fitted, X, n_neighbors), X, features)
+        return explanation_table(fitted, explain(fitted, X, n_neighbors), X, features)
 
     def attribute_adjustments(
         self, X: Any = None, features: Any = None, *, n_neighbors: int | None = None
@@ -375,38 +373,3 @@ class NeighborClassifier(ClassifierMixin, NeighborEstimator):
         1    -1.0     -1.0      -3.0
         """
         return predictions_table(self, X)
-
-    def _explained(self, found: Explanation) -> dict[str, np.ndarray]:
-        """Columns of a table of an explanation."""
-        return found.columns() | _class_columns(found, self.targets_)
-
-
-def _class_columns(found: Explanation, targets: ClassTargets) -> dict[str, Any]:
-    """Columns of the neighbours' classes, and of what they add to each, (m,) each."""
-    outputs = found.target_names or range(len(targets.classes))
-    ends = [f"_{output}" for output in outputs] if targets.several else [""]
-    labels = {}
-    for end, classes, place in zip(ends, targets.classes, targets.class_slices, strict=True):
-        behind = classes[found.targets[:, place].argmax(axis=1)].astype(object)
-        behind[~found.of_rows] = None
-        labels[f"target{end}"] = behind
-    names = _class_names(outputs, targets.classes) if targets.several else targets.classes[0]
-    return labels | {
-        f"contribution_{name}": column
-        for name, column in zip(names, found.contributions.T, strict=True)
-    }
-
-
-def _class_names(outputs: Iterable, classes: Iterable) -> list[str]:
-    """Name the classes of all outputs, each as "<output>_<class>".
-
-    Where two would be called the same, as "b_x" of "a" and "x" of "a_b", outputs are in quotes,
-    which mark their ends.
-    """
-    pairs = [
-        (output, label) for output, own in zip(outputs, classes, strict=True) for label in own
-    ]
-    names = [f"{output}_{label}" for output, label in pairs]
-    if len({*names}) < len(names):
-        names = [f"{output!r}_{label}" for output, label in pairs]
-    return names

@@ -19,10 +19,10 @@ from .._utils.random import plain_torch
 from .queries import fitted_snapshot
 
 NAME = "feature_importances_"
-#: Predictions in all, and least rows for a column: of more rows, the order hardly changes.
-N_PREDICTIONS, LEAST_ROWS = 1024, 64
-MOST_PREDICTIONS = 2**14
-MOST_ENTRIES = 2**22  # of permuted rows at a time
+N_PREDICTIONS = 1024  # in all, unless a column would have fewer rows than the next number
+MIN_ROWS = 64  # for a column: with more, the order hardly changes
+MAX_PREDICTIONS = 2**14
+MAX_ENTRIES = 2**22  # of permuted rows at a time
 
 
 class FeatureImportances:
@@ -50,7 +50,7 @@ class FeatureImportances:
             )
         if NAME not in of_bank:  # an edit has made another bank
             with plain_torch():
-                of_bank[NAME] = measured(fitted, bank.inputs)
+                of_bank[NAME] = permutation_importances(fitted, bank.inputs)
         return of_bank[NAME].copy()
 
 
@@ -60,57 +60,53 @@ def measure_in_fit(estimator: Any, data: TrainingData) -> None:
     bank = estimator.bank_
     lacks_rows = bank.inputs is None or bank.trend.takes_table
     if lacks_rows and _has_table(estimator):
-        vars(estimator)[NAME] = measured(estimator, data.sample.X, data.table)
+        assert isinstance(data.sample.X, Tensor)
+        vars(estimator)[NAME] = permutation_importances(estimator, data.sample.X, data.table)
 
 
 def _has_table(estimator: Any) -> bool:
+    """Whether the estimator was fitted to the columns of a table."""
     return isinstance(getattr(estimator, "features_", None), TableEncoder)
 
 
-def measured(estimator: Any, X: Any, table: Any = None) -> np.ndarray:
+def permutation_importances(estimator: Any, X: Tensor, table: Any = None) -> np.ndarray:
     """Mean squared changes of predictions when a column is permuted, as shares, (n_features,).
 
-    Parameters
-    ----------
-    estimator : NONARegressor or NONAClassifier
-        Fitted to a table.
-    X : Tensor of shape (n, n_encoded)
-        The encoded rows of its bank.
-    table : array, sparse matrix or DataFrame, optional
-        The same rows as they were given, for a trend that takes them.
+    `X` are the encoded rows of the bank, (n, n_encoded), and `table` the same rows as they were
+    given, for a trend that takes them.
     """
     bank, head = estimator.bank_, estimator.network_.head
-    own, places = bank.evaluate(head).without_isolated(np.arange(len(bank)))
+    evaluation, positions = bank.evaluate(head).without_isolated(np.arange(len(bank)))
     n_columns, random = estimator.n_features_in_, np.random.RandomState(0)
     changes = np.zeros(n_columns)
-    if not len(own):  # no row is earlier than another
+    if not len(evaluation):  # no row is earlier than another
         return changes
-    n_rows = max(N_PREDICTIONS // n_columns, min(LEAST_ROWS, MOST_PREDICTIONS // n_columns), 1)
-    rows = random.permutation(len(places))[:n_rows]
-    chosen = places[rows]
-    encoded, source = X[torch.as_tensor(chosen)], torch.as_tensor(estimator.features_.source_)
+    n_rows = max(N_PREDICTIONS // n_columns, min(MIN_ROWS, MAX_PREDICTIONS // n_columns), 1)
+    queries = random.permutation(len(positions))[:n_rows]
+    rows = positions[queries]
+    encoded, source = X[torch.as_tensor(rows)], torch.as_tensor(estimator.features_.source_)
     unit = estimator.targets_.unit.to(bank.embeddings.device)
     unit = torch.where(unit > 0, unit, torch.inf)  # a constant output does not change
 
     def predict(columns: np.ndarray, orders: np.ndarray) -> Tensor:
         """Predictions with each of some columns in its order, (n, n_rows) or (n, n_rows, c)."""
         n = len(columns)
-        moves = torch.as_tensor(columns)[:, None, None] == source
-        permuted = torch.where(moves, encoded[torch.as_tensor(orders)], encoded).flatten(0, 1)
+        is_moved = torch.as_tensor(columns)[:, None, None] == source
+        permuted = torch.where(is_moved, encoded[torch.as_tensor(orders)], encoded).flatten(0, 1)
         given = None
         if bank.trend is not None and bank.trend.takes_table:
-            cells = np.tile(chosen[:, None], (n, 1, n_columns))
-            cells[np.arange(n), :, columns] = chosen[orders]
+            cells = np.tile(rows[:, None], (n, 1, n_columns))
+            cells[np.arange(n), :, columns] = rows[orders]
             given = gather_cells(table, cells.reshape(-1, n_columns))
-        offset = bank.trend_at(np.tile(chosen, n), TableRows(permuted, given))
+        offset = bank.trend_at(np.tile(rows, n), TableRows(permuted, given))
         z = embed(estimator.network_, permuted)
-        exclusion = own.exclusion[np.tile(rows, n)]
-        found = Evaluation(head, bank.neighbors, z, exclusion, offset=offset).mean() / unit
-        return found.unflatten(0, orders.shape)
+        exclusion = evaluation.exclusion[np.tile(queries, n)]
+        moved = Evaluation(head, bank.neighbors, z, exclusion, offset=offset)
+        return (moved.mean() / unit).unflatten(0, orders.shape)
 
     before = predict(np.zeros(1, int), np.arange(len(rows))[None])
     orders = np.array([random.permutation(len(rows)) for _ in range(n_columns)])
-    for columns in spans(n_columns, max(1, MOST_ENTRIES // encoded.numel())):
+    for columns in spans(n_columns, max(1, MAX_ENTRIES // encoded.numel())):
         after = predict(np.arange(n_columns)[columns], orders[columns])
         changes[columns] = (after - before).square().flatten(1).mean(dim=1).cpu().numpy()
     return changes / (changes.sum() or 1.0)

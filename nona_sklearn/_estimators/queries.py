@@ -18,7 +18,6 @@ from sklearn.utils.validation import _num_samples, check_is_fitted
 from torch import Tensor
 
 from .._data.names import Names, in_order_of, labels_of, warn_of_other_order
-from .._data.rows import Rows
 from .._data.sample import Embedded, TableRows
 from .._data.source import Source, TableSource
 from .._data.tables import labels_of_fit, stack_rows
@@ -30,9 +29,8 @@ from .._training.progress import with_progress
 from .._utils.snapshots import snapshot
 from .._utils.validation import check_n_neighbors, is_whole
 from .fitting import embed_queries
-from .stored_rows import stored_rows, warn_of_stored_rows
 
-N_NEIGHBORS = 5  # of scikit-learn's, by default
+N_NEIGHBORS = 5  # of scikit-learn's estimators, by default
 
 
 def fitted_snapshot(estimator: Any) -> Any:
@@ -41,12 +39,15 @@ def fitted_snapshot(estimator: Any) -> Any:
     return snapshot(estimator)
 
 
-def input_blocks(fitted: Any, X: Any) -> Iterator[tuple[Any, Tensor | Rows]]:
-    """Validate queries: blocks of them as they are given, and as the network takes them."""
-    return _fitted_input(fitted).blocks(X)
+def selectable(estimator: Any, X: Any) -> Any:
+    """Give features the form whose rows the estimator selects."""
+    return estimator._architecture().input().accept(X, None)[0]
 
 
-def _fitted_input(fitted: Any) -> Source:
+# -- embedding ---------------------------------------------------------------------------------
+
+
+def fitted_input(fitted: Any) -> Source:
     """The form of input that was fitted, whatever `feature_extractor` has been set to since."""
     if hasattr(fitted, "features_"):
         return TableSource.of_fitted(fitted)
@@ -58,55 +59,20 @@ def _fitted_input(fitted: Any) -> Source:
     return fitted._architecture().input()
 
 
-def embedded(fitted: Any, X: Any) -> Embedded:
-    """Validate and embed queries, unless they are embedded by this network."""
-    if not isinstance(X, Embedded):
-        return _join([embed_queries(fitted, *block) for block in input_blocks(fitted, X)])
-    if X.network is not fitted.network_:
-        raise ValueError("X must be embedded by this estimator as it is fitted now")
-    return X
+def query_blocks(fitted: Any, X: Any, with_added: bool = False) -> Iterator[Embedded]:
+    """Validate and embed queries, in blocks, with their times if a column has them.
 
-
-def encoded_features(fitted: Any, X: Any) -> Tensor:
-    """Encoded features of queries, or of the bank's rows with ``X=None``, for a trend of them."""
-    inputs = TableRows(fitted.bank_.inputs) if X is None else embedded(fitted, X).inputs
-    assert inputs is not None
-    return inputs.encoded
-
-
-def _join(blocks: list[Embedded]) -> Embedded:
-    """Join blocks of queries that have nothing but embeddings and inputs."""
-    first, inputs = blocks[0], [block.inputs for block in blocks if block.inputs is not None]
-    if len(blocks) == 1:
-        return first
-    return replace(
-        first,
-        embeddings=torch.cat([block.embeddings for block in blocks]),
-        inputs=_join_rows(inputs) if inputs else None,
-    )
-
-
-def _join_rows(blocks: list[TableRows]) -> TableRows:
-    given = [rows.given for rows in blocks if rows.given is not None]
-    encoded = torch.cat([rows.encoded for rows in blocks])
-    return TableRows(encoded, stack_rows(*given) if given else None)
-
-
-def levels_of(fitted: Any, X: Any) -> np.ndarray | None:
-    """Which level of each category rows have, (n, n_categories); None if that is not known."""
-    return None if isinstance(X, Embedded) else _fitted_input(fitted).levels(X)
-
-
-def query_blocks(fitted: Any, X: Any, with_added: bool) -> Iterator[Embedded]:
-    """Validate and embed queries, in blocks, with their times and what unknown levels add, if any.
-
-    `with_added` is for distributions alone: levels are read for it. Classes need it always.
+    `with_added` is whether to read what unknown levels add, too. Distributions of numbers need it
+    alone, and probabilities always do.
     """
+    bank = getattr(fitted, "bank_", None)  # a dense head has none
+    source = fitted_input(fitted)
     times, added, start = None, None, 0
-    for given, encoded in input_blocks(fitted, X):
-        if start == 0:  # X is valid
-            times = times_of(fitted, X)
-            added = added_by_unknown(fitted, X) if with_added or is_classifier(fitted) else None
+    for given, encoded in source.blocks(X):
+        if start == 0 and bank is not None:  # X is valid
+            times = _times_in_column(fitted, X)
+            if with_added or is_classifier(fitted):
+                added = _added_by_unknown_levels(bank, source, X)
         rows = slice(start, start + len(encoded))
         yield replace(
             embed_queries(fitted, given, encoded),
@@ -116,10 +82,8 @@ def query_blocks(fitted: Any, X: Any, with_added: bool) -> Iterator[Embedded]:
         start = rows.stop
 
 
-def times_of(fitted: Any, X: Any) -> Tensor | None:
-    """Times of queries, (n_queries,), if a column has them: only earlier rows are neighbours."""
-    if isinstance(X, Embedded):
-        return X.times
+def _times_in_column(fitted: Any, X: Any) -> Tensor | None:
+    """Times of valid queries, (n_queries,), if a column has them."""
     time = fitted.bank_.time
     if time is None or time.column is None:
         return None
@@ -127,28 +91,55 @@ def times_of(fitted: Any, X: Any) -> Tensor | None:
     return torch.from_numpy(times).to(fitted.bank_.embeddings.device)
 
 
-def added_by_unknown(fitted: Any, X: Any) -> Tensor | None:
-    """What unknown levels add to distributions or probabilities, (n_queries, n_outputs), if any.
-
-    Queries are valid.
-    """
-    if isinstance(X, Embedded):
-        return X.added
-    learned = fitted.bank_.unknown_levels
-    unknown = None if learned is None else _fitted_input(fitted).unknown_levels(X)
-    if learned is None or unknown is None or not unknown.any():
+def _added_by_unknown_levels(bank: NeighborBank, source: Source, X: Any) -> Tensor | None:
+    """What unknown levels add for valid queries, (n_queries, n_outputs), if there are any."""
+    if bank.unknown_levels is None:
         return None
-    return learned.added(torch.from_numpy(unknown)).to(fitted.bank_.embeddings.device)
+    unknown = source.unknown_levels(X)
+    if unknown is None or not unknown.any():
+        return None
+    return bank.unknown_levels.added(torch.from_numpy(unknown)).to(bank.embeddings.device)
 
 
-def times_given(fitted: Any, X: Any, times: Any, n_rows: int) -> Tensor | None:
-    """Times of rows, given or from their column; an error unless they are as in fit.
+def read_queries(fitted: Any, X: Any, with_added: bool = False) -> Embedded:
+    """Validate and embed queries as :func:`query_blocks`, unless they are embedded already."""
+    if isinstance(X, Embedded):
+        if X.network is not fitted.network_:
+            raise ValueError("X must be embedded by this estimator as it is fitted now")
+        return X
+    blocks = [*query_blocks(fitted, X, with_added)]
+    if len(blocks) == 1:
+        return blocks[0]
+    inputs = [block.inputs for block in blocks if block.inputs is not None]
+    given = [rows.given for rows in inputs if rows.given is not None]
+    joined: Any = {
+        name: torch.cat([getattr(block, name) for block in blocks])
+        for name in ("embeddings", "times", "added")
+        if getattr(blocks[0], name) is not None
+    }
+    if inputs:
+        encoded = torch.cat([rows.encoded for rows in inputs])
+        joined["inputs"] = TableRows(encoded, stack_rows(*given) if given else None)
+    return replace(blocks[0], **joined)
 
-    Raises
-    ------
-    ValueError
-        If they lack or are given otherwise than in fit.
-    """
+
+def embeddings_of(fitted: Any, X: Any) -> Tensor:
+    """Embeddings of queries, (n_queries, d), whatever their times."""
+    if isinstance(X, Embedded):
+        return read_queries(fitted, X).embeddings
+    blocks = fitted_input(fitted).blocks(X)
+    return torch.cat([embed_queries(fitted, *block).embeddings for block in blocks])
+
+
+def encoded_features(fitted: Any, X: Any) -> Tensor:
+    """Encoded features of queries, or of the bank's rows with ``X=None``, for a trend of them."""
+    inputs = TableRows(fitted.bank_.inputs) if X is None else read_queries(fitted, X).inputs
+    assert inputs is not None
+    return inputs.encoded
+
+
+def times_given(fitted: Any, queries: Embedded, times: Any) -> Tensor | None:
+    """Times of rows, (n,), from their column or as they are given; an error unless as in fit."""
     time = fitted.bank_.time
     if time is None:
         if times is not None:
@@ -160,33 +151,48 @@ def times_given(fitted: Any, X: Any, times: Any, n_rows: int) -> Tensor | None:
                 f"times must be {time.column!r} or None, the column that was named in fit, got "
                 f"{times!r:.100}"
             )
-        return times_of(fitted, X)
+        return queries.times
     if times is None:
         raise ValueError("times must be given, as they were in fit, got None")
-    found = torch.from_numpy(read_new_times(time, times, n_rows))
-    return found.to(fitted.bank_.embeddings.device)
+    values = torch.from_numpy(read_new_times(time, times, len(queries)))
+    return values.to(queries.embeddings.device)
+
+
+def bank_row_as_query(fitted: Any, row: Any) -> Embedded:
+    """A row of the bank as a query that is left out of its own neighbours, by its name."""
+    bank = fitted.bank_
+    names = bank.names_of(slice(None)).tolist()
+    positions = [i for i, name in enumerate(names) if isinstance(row, Hashable) and name == row]
+    if len(positions) != 1:
+        n_rows = len(positions)
+        how_many = f"the name of {n_rows} rows" if n_rows else "which names no row"
+        raise ValueError(
+            f"row must be the name of one row of the bank, or its id if rows have no names, got "
+            f"{row!r:.100}, {how_many}"
+        )
+    embeddings, ids = bank.embeddings[positions], bank.ids[positions]
+    return Embedded(embeddings, fitted.network_, bank.names_of(np.array(positions)), ids)
+
+
+# -- evaluation --------------------------------------------------------------------------------
 
 
 def evaluate(estimator: Any, X: Any, *, with_added: bool = False) -> tuple[Any, Evaluation]:
     """Evaluate queries on the bank; None: the bank's own rows, each without itself.
 
-    What else a result depends on is to be read from the snapshot that comes with it. Distributions
-    need what unknown levels add, too, as probabilities always do.
+    What else a result depends on is to be read from the snapshot that comes with it.
     """
     fitted = fitted_snapshot(estimator)
     bank, head = fitted.bank_, fitted.network_.head
     ids = X.ids if isinstance(X, Embedded) else None
-    if (X is None or ids is not None) and len(bank) < 2:
+    if X is not None and ids is None:
+        return fitted, bank.evaluate(head, read_queries(fitted, X, with_added))
+    if len(bank) < 2:
         raise ValueError("X=None needs at least 2 rows in the bank, it has 1")
-    queries = None if X is None else embedded(fitted, X)
-    if ids is not None:
-        rows = bank.positions(ids.cpu().numpy())
-        return fitted, bank.evaluate_rows(head, rows, leave_out="itself")
-    if queries is None:
+    if ids is None:
         return fitted, bank.evaluate(head)
-    added = added_by_unknown(fitted, X) if with_added or is_classifier(fitted) else None
-    queries = replace(queries, times=times_of(fitted, X), added=added)
-    return fitted, bank.evaluate(head, queries)
+    read_queries(fitted, X)  # an error if another network has embedded them
+    return fitted, bank.evaluate(head)[bank.positions(ids.cpu().numpy())]
 
 
 def evaluate_in_blocks(
@@ -198,29 +204,12 @@ def evaluate_in_blocks(
         return fitted, iter([evaluation])
     fitted = fitted_snapshot(estimator)
     bank, head = fitted.bank_, fitted.network_.head
-    evaluations = (bank.evaluate(head, queries) for queries in query_blocks(fitted, X, with_added))
-    return fitted, _with_progress(evaluations, X, fitted.verbose)
-
-
-def _with_progress(
-    evaluations: Iterator[Evaluation], X: Any, verbose: int
-) -> Iterator[Evaluation]:
-    """Show how many queries are done, of more than one block, if `verbose` is above 0."""
-    first = next(evaluations)  # X is valid
-    n_queries = _num_samples(X)
-    evaluations, shown = chain([first], evaluations), verbose and len(first) < n_queries
-    return with_progress(evaluations, n_queries, "predictions") if shown else evaluations
-
-
-def heaviest(estimator: Any, X: Any, k: int) -> tuple[NeighborBank, np.ndarray, np.ndarray]:
-    """Weights and positions (n_queries, k) of the heaviest neighbours in the bank.
-
-    The position is -1 where fewer than k rows are earlier than the query.
-    """
-    bank, evaluation = _evaluate_for(estimator, X, k)
-    weights, positions, _ = evaluation.with_nearest(k).heaviest(k)
-    positions = evaluation.only_earlier(positions)
-    return bank, weights.cpu().numpy(), positions.cpu().numpy()
+    blocks = (bank.evaluate(head, queries) for queries in query_blocks(fitted, X, with_added))
+    first = next(blocks)  # X is valid
+    evaluations, n_queries = chain([first], blocks), _num_samples(X)
+    if fitted.verbose and len(first) < n_queries:
+        return fitted, with_progress(evaluations, n_queries, "predictions")
+    return fitted, evaluations
 
 
 def nearest(estimator: Any, X: Any, k: int | None) -> tuple[NeighborBank, np.ndarray, np.ndarray]:
@@ -229,47 +218,10 @@ def nearest(estimator: Any, X: Any, k: int | None) -> tuple[NeighborBank, np.nda
     The position is -1 where fewer than k rows are earlier than the query.
     """
     k = number_of_neighbors(estimator, k)
-    bank, evaluation = _evaluate_for(estimator, X, k)
-    distances, positions = evaluation.nearest(k)
-    return bank, distances.cpu().numpy(), positions.cpu().numpy()
-
-
-def number_of_neighbors(estimator: Any, k: int | None) -> int:
-    """The number that is requested; None: that of the estimator, or 5 if that is no number."""
-    if k is not None:
-        return k
-    return estimator.n_neighbors if is_whole(estimator.n_neighbors, 1) else N_NEIGHBORS
-
-
-def _evaluate_for(estimator: Any, X: Any, k: int) -> tuple[NeighborBank, Evaluation]:
-    """Evaluate queries, each of which can have `k` neighbours."""
     fitted, evaluation = evaluate(estimator, X)
     check_n_neighbors(k, len(fitted.bank_) - (X is None))
-    return fitted.bank_, evaluation
-
-
-def labels_at(bank: NeighborBank, positions: np.ndarray, names: bool) -> np.ndarray:
-    """Ids of rows, or their names; -1 or None at a position of -1."""
-    found = bank.names_of(positions) if names else bank.ids.cpu().numpy()[positions]
-    if (missing := positions < 0).any():
-        found = found.astype(object) if names else found
-        found[missing] = None if names else -1
-    return found
-
-
-def explanation(estimator: Any, X: Any, n_neighbors: int | None = None) -> Explanation:
-    """What predictions consist of: `n_neighbors` rows each, or all that have weight.
-
-    Warns of queries that are rows of the bank.
-    """
-    fitted, evaluation = evaluate(estimator, X)
-    found = explanation_of(fitted, evaluation, X, n_neighbors)
-    if X is None or (isinstance(X, Embedded) and X.ids is not None):
-        return found
-    labels = labels_of(X)
-    found = replace(found, own_rows=stored_rows(fitted, evaluation, found, labels))
-    warn_of_stored_rows(fitted, found, labels)
-    return found
+    distances, positions = evaluation.nearest(k)
+    return fitted.bank_, distances.cpu().numpy(), positions.cpu().numpy()
 
 
 def explanation_of(
@@ -280,7 +232,7 @@ def explanation_of(
     if n_neighbors is not None:
         check_n_neighbors(n_neighbors, len(bank) - (evaluation.exclusion is not None))
     names = bank.names_of(slice(None))
-    return Explanation.of(
+    return Explanation.from_evaluation(
         evaluation,
         n_neighbors,
         votes=is_classifier(fitted),
@@ -291,46 +243,45 @@ def explanation_of(
     )
 
 
-def own_row(fitted: Any, row: Any) -> Embedded:
-    """A row of the bank as a query that is left out of its own neighbours, by its name."""
-    bank = fitted.bank_
-    names = bank.names_of(slice(None)).tolist()
-    found = [i for i, name in enumerate(names) if isinstance(row, Hashable) and name == row]
-    if len(found) != 1:
-        how_many = f"the name of {len(found)} rows" if found else "which names no row"
-        raise ValueError(
-            f"row must be the name of one row of the bank, or its id if rows have no names, got "
-            f"{row!r:.100}, {how_many}"
-        )
-    return Embedded(
-        bank.embeddings[found], fitted.network_, bank.names_of(np.array(found)), bank.ids[found]
-    )
+def number_of_neighbors(estimator: Any, k: int | None) -> int:
+    """The number that is requested; None: that of the estimator, or 5 if that is no number."""
+    if k is not None:
+        return k
+    return estimator.n_neighbors if is_whole(estimator.n_neighbors, 1) else N_NEIGHBORS
 
 
-def refuse_targets_alone(X, y):
+def ids_or_names(bank: NeighborBank, positions: np.ndarray, names: bool) -> np.ndarray:
+    """Ids of rows, or their names; -1 or None at a position of -1."""
+    labels = bank.names_of(positions) if names else bank.ids.cpu().numpy()[positions]
+    if (is_missing := positions < 0).any():
+        labels = labels.astype(object) if names else labels
+        labels[is_missing] = None if names else -1
+    return labels
+
+
+def refuse_targets_alone(X: Any, y: Any) -> None:
     """Refuse targets of rows that are not given: those of the bank are known."""
     if X is None and y is not None:
         raise ValueError("y must be None with X=None: the targets of the bank's rows are known")
 
 
-def known(estimator: Any, X: Any, y: Any, sample_weight: Any) -> tuple:
-    """What a score is of: with times, of those queries that rows of the bank are earlier than."""
+def drop_isolated(estimator: Any, X: Any, y: Any, sample_weight: Any) -> tuple:
+    """What a score is of: with times, of the queries that rows of the bank are earlier than."""
     fitted = fitted_snapshot(estimator)
     bank, network = fitted.bank_, fitted.network_
     rows = Names(bank.names) if X is None else X
     warn_of_other_order(4, X=rows, y=y, sample_weight=sample_weight)
     y = in_order_of(bank.target_names, y)
-    times = None if X is None or bank.time is None else times_of(fitted, X)
-    if bank.time is None or (X is not None and times is None):
+    if bank.time is None or (X is not None and bank.time.column is None):
         return X, y, sample_weight
     if X is None:
         queries = Embedded(bank.embeddings, network, ids=bank.ids)
     else:
-        queries = replace(embedded(fitted, X), times=times, added=added_by_unknown(fitted, X))
+        queries = read_queries(fitted, X)
     check_consistent_length(queries, y, sample_weight)
     evaluation = bank.evaluate(network.head, None if X is None else queries)
-    _, rows = evaluation.without_isolated(np.arange(len(queries)))
-    if len(rows) == 0:
+    _, positions = evaluation.without_isolated(np.arange(len(queries)))
+    if len(positions) == 0:
         raise ValueError("score needs queries that a row of the bank is earlier than, got none")
-    weight = None if sample_weight is None else _safe_indexing(sample_weight, rows)
-    return queries[rows], _safe_indexing(y, rows), weight
+    weight = None if sample_weight is None else _safe_indexing(sample_weight, positions)
+    return queries[positions], _safe_indexing(y, positions), weight

@@ -14,9 +14,12 @@ from sklearn.utils.validation import check_is_fitted
 
 from .._data.names import warn_of_other_order
 from .._data.targets import RegressionTargets, bounds_of
-from .._inference.calibration import calibrate_on_bank, calibrate_on_rows
+from .._inference.bank import NeighborBank
+from .._inference.calibration import (
+    calibrate_on_bank,
+    calibrate_on_rows,
+)
 from .._inference.distribution import Calibration, Distribution
-from .._inference.explanation import Explanation
 from .._utils.bases import RegressorMixin
 from .._utils.validation import (
     check_integer,
@@ -26,19 +29,17 @@ from .._utils.validation import (
 )
 from .attributions import adjustments_table, predictions_table
 from .base import NeighborEstimator
-from .editing import checked_values, edit
+from .editing import Change, edit, validate_targets
+from .explanations import explain, explanation_table
 from .queries import (
-    embedded,
+    drop_isolated,
     evaluate,
     evaluate_in_blocks,
-    explanation,
     fitted_snapshot,
-    known,
+    read_queries,
     refuse_targets_alone,
     times_given,
-    times_of,
 )
-from .side_by_side import explanation_table
 
 if TYPE_CHECKING:
     from .._utils.arrays import Table
@@ -190,7 +191,7 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
         1  mine        D     0.5   450.0            450.0         225.0
         """
         fitted = fitted_snapshot(self)
-        return explanation_table(fitted, explanation(fitted, X, n_neighbors), X, features)
+        return explanation_table(fitted, explain(fitted, X, n_neighbors), X, features)
 
     def attribute_adjustments(
         self, X: Any = None, features: Any = None, *, n_neighbors: int | None = None
@@ -437,7 +438,7 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
         >>> round(knn.fit(X, y).score([[84], [110]], [420, 560]), 2)
         0.87
         """
-        return super().score(*known(self, X, y, sample_weight))
+        return super().score(*drop_isolated(self, X, y, sample_weight))
 
     def calibrate(
         self, X: Any = None, y: Any = None, *, times: Any = None, n_latest: int | None = None
@@ -505,51 +506,47 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
             return replace(bank, calibration=Calibration())
         return replace(bank, calibration=calibrate_on_bank(self.network_.head, bank))
 
-    def _explained(self, found: Explanation) -> dict[str, np.ndarray]:
-        """Columns of a table of an explanation."""
-        return found.columns() | found.target_columns()
-
     def _distribution(self, X) -> Distribution:
         fitted, evaluation = evaluate(self, X, with_added=True)
         return Distribution(evaluation, fitted.bank_.calibration or Calibration())
 
 
-def recalibration(fitted, X, y, times, n_latest):
+def recalibration(fitted: Any, X: Any, y: Any, times: Any, n_latest: Any) -> Change:
     """Calibrate a bank on some rows, or on its own."""
+    head, time = fitted.network_.head, fitted.bank_.time
     if n_latest is not None:
         check_integer("n_latest", n_latest)
-        if fitted.bank_.time is None:
+        if time is None:
             raise ValueError(
                 f"n_latest needs an estimator that was fitted with times, got {n_latest!r}"
             )
     if X is None:
         if times is not None:
             raise ValueError("times must be None with X=None: those of the bank's rows are known")
-        return partial(_calibrate_on_itself, fitted, n_latest)
-    queries = embedded(fitted, X)
-    given = times is not None
-    moments = times_given(fitted, X, times, len(queries)) if given else times_of(fitted, X)
-    queries, targets = replace(queries, times=moments), checked_values(fitted, y, len(queries))
-    if n_latest is not None:
-        if moments is None:
-            raise ValueError(f"n_latest needs times of X, got n_latest={n_latest!r} without them")
-        rows = moments.argsort(stable=True)[-n_latest:].cpu().numpy()
-        queries, targets = queries[rows], targets[rows]
 
-    def calibrate(bank: Any) -> Self:
-        found = calibrate_on_rows(fitted.network_.head, bank, queries, targets)
-        return replace(bank, calibration=found)
+        def calibrate_on_itself(bank: NeighborBank) -> NeighborBank:
+            if bank.n_units < 2:
+                raise ValueError("X=None needs at least 2 rows, or groups, in the bank, it has 1")
+            return replace(bank, calibration=calibrate_on_bank(head, bank, n_latest))
+
+        return calibrate_on_itself
+    queries = read_queries(fitted, X)
+    if times is not None:
+        queries = replace(queries, times=times_given(fitted, queries, times))
+    targets = validate_targets(fitted, y, len(queries))
+    if n_latest is not None:
+        if queries.times is None:
+            raise ValueError(f"n_latest needs times of X, got n_latest={n_latest!r} without them")
+        latest = queries.times.argsort(stable=True)[-n_latest:].cpu().numpy()
+        queries, targets = queries[latest], targets[latest]
+
+    def calibrate(bank: NeighborBank) -> NeighborBank:
+        return replace(bank, calibration=calibrate_on_rows(head, bank, queries, targets))
 
     return calibrate
 
 
-def _calibrate_on_itself(fitted, n_latest, bank):
-    if bank.n_units < 2:
-        raise ValueError("X=None needs at least 2 rows, or groups, in the bank, it has 1")
-    return replace(bank, calibration=calibrate_on_bank(fitted.network_.head, bank, n_latest))
-
-
-def check_return_std(return_std, quantiles) -> None:
+def check_return_std(return_std: Any, quantiles: Any) -> None:
     """Refuse what is no flag, and to return quantiles and standard deviations at once."""
     if not isinstance(return_std, bool | np.bool_):
         raise ValueError(

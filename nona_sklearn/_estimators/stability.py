@@ -13,7 +13,6 @@ from sklearn.utils import check_random_state
 
 from .._inference.bank import NeighborBank
 from .._inference.evaluation import Evaluation
-from .._inference.explanation import Explanation
 from .._network.network import NeighborNetwork, embed
 from .._training.progress import with_progress
 from .._trend.kernel_trend import LeftOut, weigh_features
@@ -36,22 +35,30 @@ def stability_table(
     check_integer("n_refits", n_refits, 2)
     check_fraction("subsample", subsample)
     fitted, evaluation = evaluate(estimator, X)
-    found = explanation_of(fitted, evaluation, X, n_neighbors).of_single_rows()
+    explanation = explanation_of(fitted, evaluation, X, n_neighbors).of_single_rows()
     if is_refitted(fitted):
         draws = _subsamples(fitted.bank_, n_refits, subsample, random_state)
-        _check_enough(draws, n_neighbors, subsample, evaluation)
-        others = _refits(fitted, evaluation, encoded_features(fitted, X), draws)
+        n_rows = min(map(len, draws)) - (evaluation.exclusion is not None)
+        if n_neighbors >= n_rows:
+            raise ValueError(
+                f"n_neighbors must be less than the {n_rows} rows from which a refit with "
+                f"subsample={subsample!r} chooses, got {n_neighbors}"
+            )
+        trials = _refits(fitted, evaluation, encoded_features(fitted, X), draws)
     else:
-        others = _networks(fitted, evaluation)
-    n_containing, n_named = (np.zeros(len(found.positions), dtype=int) for _ in range(2))
-    for rows, other in others:
-        n_containing += np.isin(found.positions, rows)
-        if other is not None:
-            n_named += _are_named(found, n_neighbors, rows, other)
-    frequency = np.divide(
-        n_named, n_containing, out=np.full(len(n_named), np.nan), where=n_containing > 0
-    )
-    return table(found.columns() | {"n_refits": n_containing, "selection_frequency": frequency})
+        trials = _networks(fitted, evaluation)
+    n_containing = np.zeros(len(explanation.positions), dtype=int)
+    n_named = n_containing.copy()
+    for rows, trial in trials:
+        n_containing += np.isin(explanation.positions, rows)
+        if trial is not None:
+            weights, columns = (t.cpu().numpy() for t in trial.heaviest(n_neighbors)[:2])
+            named = np.where(weights > 0, rows[columns], -1)[explanation.of_query]
+            n_named += (named == explanation.positions[:, None]).any(axis=1)
+    unknown = np.full(len(n_named), np.nan)
+    frequency = np.divide(n_named, n_containing, out=unknown, where=n_containing > 0)
+    counts = {"n_refits": n_containing, "selection_frequency": frequency}
+    return table(explanation.columns() | counts)
 
 
 def is_refitted(fitted: Any) -> bool:
@@ -85,31 +92,17 @@ def _subsamples(
     return [random.permutation(rows) for rows in draws]
 
 
-def _check_enough(
-    draws: list[np.ndarray], n_neighbors: int, subsample: float, evaluation: Evaluation
-) -> None:
-    """Refuse a number of neighbours that leaves a refit no choice."""
-    fewest = min(map(len, draws)) - (evaluation.exclusion is not None)
-    if n_neighbors >= fewest:
-        raise ValueError(
-            f"n_neighbors must be less than the {fewest} rows from which a refit with "
-            f"subsample={subsample!r} chooses, got {n_neighbors}"
-        )
-
-
 def _refits(
     fitted: Any, evaluation: Evaluation, encoded: torch.Tensor, draws: list[np.ndarray]
 ) -> Iterator[tuple[np.ndarray, Evaluation | None]]:
-    """Rows of the bank, and an evaluation that finds neighbours of the queries among them.
+    """Positions of rows of the bank, and an evaluation of the queries on these rows alone.
 
     These rows weigh the features. It is None where no feature says then which rows are near.
     """
     bank, head = fitted.bank_, fitted.network_.head
     y = fitted.targets_.encode(bank.targets.cpu()).reshape(len(bank), -1).double().numpy()
-    groups, times = (
-        None if each is None else each.cpu().numpy()
-        for each in (bank.groups, bank.neighbors.times)
-    )
+    groups = None if bank.groups is None else bank.groups.cpu().numpy()
+    times = None if bank.neighbors.times is None else bank.neighbors.times.cpu().numpy()
     left_out, X = LeftOut(bank.row_weights, groups, times), bank.inputs.numpy()
     parts = ([rows] for rows in draws)  # of one refit each
     for (rows,) in with_progress(parts, len(draws), "refits") if fitted.verbose else parts:
@@ -118,33 +111,25 @@ def _refits(
         if not tell_rows_apart(weights, X[rows]):
             yield rows, None
             continue
-        some = torch.as_tensor(rows, device=bank.ids.device)
+        positions = torch.as_tensor(rows, device=bank.ids.device)
         network = NeighborNetwork(WeightedFeatures(torch.from_numpy(weights)), head)
-        network = network.to(some.device).freeze()
-        neighbors = replace(
-            bank.neighbors[some], embeddings=embed(network, bank.inputs[rows]), offset=None
-        )
-        exclusion = evaluation.exclusion and evaluation.exclusion.among(some)
+        network = network.to(positions.device).freeze()
+        embeddings = embed(network, bank.inputs[rows])
+        neighbors = replace(bank.neighbors[positions], embeddings=embeddings, offset=None)
+        exclusion = evaluation.exclusion and evaluation.exclusion.among(positions)
         yield rows, Evaluation(head, neighbors, embed(network, encoded), exclusion)
 
 
 def _networks(fitted: Any, evaluation: Evaluation) -> Iterator[tuple[np.ndarray, Evaluation]]:
-    """All rows of the bank, and each network's own evaluation."""
-    parts = evaluation.split_by_head
-    if len(parts) < 2:
+    """All positions of the bank, and an evaluation of the queries by each network alone."""
+    networks = evaluation.split_by_head
+    if len(networks) < 2:
         raise ValueError(
             "neighbor_stability needs similarity='features' or, with a learned space, several "
             "networks (n_estimators) to compare; got one network of "
             f"{type(fitted).__name__}, which would have to be trained anew"
         )
-    every = np.arange(len(fitted.bank_))
-    for head, query, z in parts:
-        neighbors = replace(evaluation.neighbors, embeddings=z, offset=None)
-        yield every, Evaluation(head, neighbors, query, evaluation.exclusion)
-
-
-def _are_named(found: Explanation, k: int, rows: np.ndarray, other: Evaluation) -> np.ndarray:
-    """Whether another evaluation of some rows has each line's among its k heaviest, bool (m,)."""
-    weights, places = (each.cpu().numpy() for each in other.heaviest(k)[:2])
-    named = np.where(weights > 0, rows[places], -1)
-    return (named[found.of_query] == found.positions[:, None]).any(axis=1)
+    for head, query, embeddings in networks:
+        neighbors = replace(evaluation.neighbors, embeddings=embeddings, offset=None)
+        alone = Evaluation(head, neighbors, query, evaluation.exclusion)
+        yield np.arange(len(neighbors)), alone

@@ -13,9 +13,9 @@ from torch import Tensor
 from .._data.names import ends_of_outputs, free_name
 from .evaluation import Evaluation
 
-OTHERS, NETWORK, TREND = "others", "network", "trend"
+OTHERS, NETWORK, TREND = "others", "network", "trend"  # names of lines that are no single row
 TRANSFORMATION, QUERY = "transformation", "query"
-LINES = "of_query", "positions", "names", "weights", "targets", "adjusted", "contributions"
+LINE_FIELDS = "of_query", "positions", "names", "weights", "targets", "adjusted", "contributions"
 NEGLIGIBLE = 1e-6  # share of a prediction that is only rounding
 
 
@@ -23,8 +23,8 @@ NEGLIGIBLE = 1e-6  # share of a prediction that is only rounding
 class Explanation:
     """What some predictions consist of, in lines: query by query, the heaviest neighbours first.
 
-    After its neighbours, a query has a line for all others together, if they have any weight,
-    and lines for the rest of its prediction, if there is any.
+    After its neighbours, a query has a line for all remaining rows together, if they have any
+    weight, and lines for the rest of its prediction, if there is any.
 
     Parameters
     ----------
@@ -43,10 +43,10 @@ class Explanation:
     queries : ndarray of shape (q,)
         Names of the queries.
     taken : collection, default=()
-        Names of the bank's rows, which no other line may have.
+        Names of the bank's rows, which no additional line may have.
     target_names : tuple of str, optional
         Names of the outputs.
-    own_rows : int ndarray of shape (q,), optional
+    stored_positions : int ndarray of shape (q,), optional
         Positions of the rows of the bank that the queries are; -1: it is none.
     """
 
@@ -61,10 +61,10 @@ class Explanation:
     queries: np.ndarray
     taken: Collection[Hashable] = ()
     target_names: tuple[str, ...] | None = None
-    own_rows: np.ndarray | None = None
+    stored_positions: np.ndarray | None = None
 
     @classmethod
-    def of(
+    def from_evaluation(
         cls,
         evaluation: Evaluation,
         k: int | None = None,
@@ -77,22 +77,25 @@ class Explanation:
     ) -> Explanation:
         """Explain predictions by at most k neighbours each; None: by all that have weight.
 
-        With `votes`, a neighbour contributes its weight to its own class, the line "network" is
-        the difference between the networks' prediction and all votes, and the line "trend" that
-        between the prediction and the networks'. `names` are those of all rows.
+        With `votes`, a neighbour contributes its weight to its class, the line "network" is the
+        difference between the networks' prediction and all votes, and the line "trend" that
+        between the prediction and the networks'. `names` are the names of all rows.
         """
         if k is None:
             k = max(evaluation.support_sizes().tolist(), default=1)
         weights, positions, adjusted = evaluation.heaviest(k)
-        weights, left = _share_out(weights)
+        total = weights.sum(dim=1, keepdim=True)
+        left = torch.where((total > 0) & (1 - total > NEGLIGIBLE), 1 - total, 0.0)
+        # What is left by rounding to float32 belongs to the neighbours themselves.
+        weights = torch.where(left > 0, weights, weights / total)
         targets = evaluation.neighbors.columns[positions]
         adjusted = targets if votes else adjusted
         listed = weights > 0
-        of_query, where = _array(listed.nonzero()[:, 0]), _array(positions[listed])
-        found = cls(
+        of_query, rows = _array(listed.nonzero()[:, 0]), _array(positions[listed])
+        explanation = cls(
             of_query,
-            where,
-            (where if names is None else names[where]).astype(object),
+            rows,
+            (rows if names is None else names[rows]).astype(object),
             _array(weights[listed]),
             _array(targets[listed]),
             _array(adjusted[listed]),
@@ -100,42 +103,49 @@ class Explanation:
             queries=np.arange(len(evaluation)) if queries is None else queries,
             taken=taken,
             target_names=target_names,
-        )._with_others(evaluation, _array(left), votes)
-        return found._with_rest(evaluation) if votes else found
+        )
+        explanation = explanation._with_others(evaluation, _array(left[:, 0]), votes)
+        return explanation._with_networks_and_trend(evaluation) if votes else explanation
 
     def _with_others(self, evaluation: Evaluation, left: np.ndarray, votes: bool) -> Explanation:
-        """Add a line for all others of each query that leaves them some weight, (q,)."""
-        some = np.flatnonzero(left)
-        if not len(some):
+        """Add a line for all remaining rows of each query that leaves them some weight, (q,)."""
+        queries = np.flatnonzero(left)
+        if not len(queries):
             return self
-        left = left[some, None]
-        plain = _array(evaluation[some].plain_mean()).reshape(len(some), -1)
-        whole = plain if votes else _array(evaluation[some].mean()).reshape(len(some), -1)
-        rest = whole - self.totals(self.contributions)[some]
-        targets = plain - self.totals(self.weights[:, None] * self.targets)[some]
-        adjusted = evaluation.one_head.within_bounds(torch.from_numpy(rest / left))
+        left = left[queries, None]
+        plain = _array(evaluation[queries].plain_mean()).reshape(len(queries), -1)
+        mean = plain if votes else _array(evaluation[queries].mean()).reshape(len(queries), -1)
+        contributions = mean - self.totals(self.contributions)[queries]
+        targets = plain - self.totals(self.weights[:, None] * self.targets)[queries]
+        adjusted = evaluation.one_head.within_bounds(torch.from_numpy(contributions / left))
         return self._with_lines(
-            *(OTHERS, some, rest),
+            OTHERS,
+            queries,
+            contributions,
             weights=left[:, 0],
             targets=targets / left,
             adjusted=adjusted.numpy(),
         )
 
-    def _with_rest(self, evaluation: Evaluation) -> Explanation:
+    def _with_networks_and_trend(self, evaluation: Evaluation) -> Explanation:
         """Add lines for what the probabilities of each query hold beside its votes."""
-        found, steps = self, {NETWORK: evaluation}
-        if evaluation.offset is not None:
-            steps = {NETWORK: evaluation.without_trend(), TREND: evaluation}
-        for name, each in steps.items():
-            added = _array(each.mean()) - found.totals(found.contributions)
-            some = np.flatnonzero((abs(added) > NEGLIGIBLE).any(axis=1))
-            found = found._with_lines(name, some, added[some])
-        return found
+        if evaluation.offset is None:
+            return self._with_rest(NETWORK, _array(evaluation.mean()))
+        networks = self._with_rest(NETWORK, _array(evaluation.without_trend().mean()))
+        return networks._with_rest(TREND, _array(evaluation.mean()))
+
+    def _with_rest(
+        self, name: str, predictions: np.ndarray, negligible: float | np.ndarray = NEGLIGIBLE
+    ) -> Explanation:
+        """Add a line for what is left of predictions (q, n_outputs), unless it is negligible."""
+        rest = predictions - self.totals(self.contributions)
+        queries = np.flatnonzero((abs(rest) > negligible).any(axis=1))
+        return self._with_lines(name, queries, rest[queries])
 
     def of_single_rows(self) -> Explanation:
         """The same without the lines that are no single row."""
         kept = self.of_rows
-        return replace(self, **{name: getattr(self, name)[kept] for name in LINES})
+        return replace(self, **{name: getattr(self, name)[kept] for name in LINE_FIELDS})
 
     def in_units(self, inverse: Callable[[np.ndarray], np.ndarray]) -> Explanation:
         """Transform values of shape (m, n_outputs) to other units by `inverse`.
@@ -144,17 +154,12 @@ class Explanation:
         prediction, which is transformed as a whole, and their sum is a line "transformation".
         """
         adjusted = inverse(self.adjusted)
-        found = replace(
-            self,
-            targets=inverse(self.targets),
-            adjusted=adjusted,
-            contributions=self.weights[:, None] * adjusted,
-        )
-        prediction = inverse(self.totals(self.contributions))
-        rest = prediction - found.totals(found.contributions)
-        rounding = NEGLIGIBLE * found.totals(abs(found.contributions))
-        some = np.flatnonzero((abs(rest) > rounding).any(axis=1))
-        return found._with_lines(TRANSFORMATION, some, rest[some])
+        contributions = self.weights[:, None] * adjusted
+        targets = inverse(self.targets)
+        made = replace(self, targets=targets, adjusted=adjusted, contributions=contributions)
+        rounding = NEGLIGIBLE * made.totals(abs(contributions))
+        predictions = inverse(self.totals(self.contributions))
+        return made._with_rest(TRANSFORMATION, predictions, rounding)
 
     def with_queries(self) -> Explanation:
         """Add a first line for each query itself, which contributes nothing."""
@@ -171,23 +176,22 @@ class Explanation:
         first: bool = False,
         **values: np.ndarray,
     ) -> Explanation:
-        """Add a line to some queries, after their others or before them."""
+        """Add a line to some queries, before or after the lines that they have."""
         n_lines = len(of_query)
-        names = np.full(n_lines, free_name(name, self.taken), dtype=object)
-        unknown = np.full((n_lines, self.targets.shape[1]), np.nan)
-        more: dict[str, Any] = {
+        gaps = np.full((n_lines, self.targets.shape[1]), np.nan)
+        lines: dict[str, Any] = {
             "of_query": of_query,
             "positions": np.full(n_lines, -1),
-            "names": names,
+            "names": np.full(n_lines, free_name(name, self.taken), dtype=object),
             "weights": np.zeros(n_lines),
-            "targets": unknown,
-            "adjusted": unknown,
+            "targets": gaps,
+            "adjusted": gaps,
             "contributions": contributions,
         } | values
-        parts = [more, vars(self)] if first else [vars(self), more]
-        order = np.argsort(np.concatenate([each["of_query"] for each in parts]), kind="stable")
+        parts = [lines, vars(self)] if first else [vars(self), lines]
+        order = np.argsort(np.concatenate([part["of_query"] for part in parts]), kind="stable")
         joined: dict[str, Any] = {
-            name: np.concatenate([each[name] for each in parts])[order] for name in LINES
+            field: np.concatenate([part[field] for part in parts])[order] for field in LINE_FIELDS
         }
         return replace(self, **joined)
 
@@ -215,34 +219,22 @@ class Explanation:
             "weight": self.weights,
         }
 
-    @property
-    def ends(self) -> list[str]:
-        """Ends of the names of columns of each output: its name or number, of several."""
-        return ends_of_outputs(self.target_names, self.targets.shape[1])
-
     def target_columns(self) -> dict[str, np.ndarray]:
         """Columns target, adjusted_target and contribution of a table, (m,) each.
 
         With several outputs, they end in the outputs' names or numbers.
         """
-        named = [
-            ("target", self.targets),
-            ("adjusted_target", self.adjusted),
-            ("contribution", self.contributions),
-        ]
+        ends = ends_of_outputs(self.target_names, self.targets.shape[1])
+        kinds = {
+            "target": self.targets,
+            "adjusted_target": self.adjusted,
+            "contribution": self.contributions,
+        }
         return {
             name + end: column
-            for name, values in named
-            for end, column in zip(self.ends, values.T, strict=True)
+            for name, values in kinds.items()
+            for end, column in zip(ends, values.T, strict=True)
         }
-
-
-def _share_out(weights: Tensor) -> tuple[Tensor, Tensor]:
-    """Weights (q, k), and what they leave to all others, (q,); without others, they sum to 1."""
-    total = weights.sum(dim=1, keepdim=True)
-    left = torch.where((total > 0) & (1 - total > NEGLIGIBLE), 1 - total, 0.0)
-    # What is left by rounding to float32 belongs to the neighbours themselves.
-    return torch.where(left > 0, weights, weights / total), left[:, 0]
 
 
 def _array(values: Tensor) -> np.ndarray:

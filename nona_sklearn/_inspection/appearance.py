@@ -14,7 +14,7 @@ from sklearn.utils.validation import _num_samples
 from .._data.columns import INEXACT
 from .._data.names import free_name
 from .._data.tables import is_frame
-from .._estimators.side_by_side import Feature, rows_and_queries, rows_of_bank
+from .._estimators.feature_comparison import ComparedColumn, rows_and_queries, rows_of_bank
 from .._utils.arrays import object_array
 from .formatting import shortened, show
 
@@ -29,8 +29,8 @@ class Appearance:
     """How the rows of a bank look, by position, and some queries."""
 
     kind: str = TABLE  # or TEXTS, or IMAGES
-    rows: Sequence[Feature] = ()  # the columns of a table
-    queries: Sequence[Feature] = ()
+    rows: Sequence[ComparedColumn] = ()  # the columns of a table
+    queries: Sequence[ComparedColumn] = ()
     row_items: Any = ()  # the texts or images
     query_items: Any = ()
 

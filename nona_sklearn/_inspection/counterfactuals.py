@@ -14,8 +14,8 @@ from .._data.columns import plain_values
 from .._data.names import free_name
 from .._data.sample import Embedded
 from .._data.tables import gather_cells, stack_rows
-from .._estimators.side_by_side import (
-    Feature,
+from .._estimators.feature_comparison import (
+    ComparedColumn,
     as_ordered,
     checked_table,
     comparable,
@@ -299,8 +299,8 @@ class RowMixer:
 
     answers: OutputAnswers
     table: Any  # (n + q, d), rows of the bank, and queries
-    rows: list[Feature]  # the columns of the bank's rows
-    queries: list[Feature]  # the columns of the queries
+    rows: list[ComparedColumn]  # the columns of the bank's rows
+    queries: list[ComparedColumn]  # the columns of the queries
     codes: np.ndarray  # (n + q, d), equal values of a column have equal codes
     #: (n + q,), the values of each column as numbers; None for columns without an order.
     numbers: list[np.ndarray | None]

@@ -12,7 +12,7 @@ from sklearn.decomposition import PCA
 from sklearn.utils import check_random_state
 
 from .._data.sample import Embedded
-from .._estimators.side_by_side import Feature, differences_of, largest_differences
+from .._estimators.feature_comparison import ComparedColumn, differences_of, largest_differences
 from .._inference.explanation import Explanation
 from .._utils.arrays import object_array
 from .._utils.threads import cached_property
@@ -191,7 +191,7 @@ class NeighborPredictions:
         answers: OutputAnswers,
         queries: Embedded,
         targets: np.ndarray,
-        columns: list[tuple[Feature, Feature]],
+        columns: list[tuple[ComparedColumn, ComparedColumn]],
         n_neighbors: int,
         coverage: float,
     ) -> NeighborPredictions:
@@ -383,7 +383,9 @@ class Effects:
     together: float
 
     @classmethod
-    def of(cls, features: list[Feature], parts: np.ndarray, target_name: str) -> Effects | None:
+    def of(
+        cls, features: list[ComparedColumn], parts: np.ndarray, target_name: str
+    ) -> Effects | None:
         """Effects by the columns and parts of some rows; None: no column has an effect."""
         of_columns, together = parts[:, :-1], parts[:, -1]
         sizes = abs(of_columns).mean(axis=0)
@@ -400,7 +402,7 @@ class Effects:
 
 def _parts_by_column(
     answers: OutputAnswers,
-    features: Sequence[Feature],
+    features: Sequence[ComparedColumn],
     stored: np.ndarray,
     queries: Embedded | None,
 ) -> np.ndarray | None:

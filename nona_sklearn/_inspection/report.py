@@ -10,13 +10,13 @@ from sklearn.neighbors import NearestNeighbors
 from sklearn.utils import _safe_indexing
 
 from .._data.sample import Embedded
-from .._estimators.queries import own_row
-from .._estimators.side_by_side import (
+from .._estimators.feature_comparison import (
     checked_table,
     differences_of,
     largest_differences,
     rows_of_bank,
 )
+from .._estimators.queries import bank_row_as_query
 from .._inference.explanation import Explanation
 from .._utils.arrays import object_array
 from .._utils.snapshots import snapshot
@@ -346,7 +346,7 @@ def _without_row(
 ) -> tuple[OutputAnswers, Any, Any, Any]:
     """The answers without a row of the bank, and the row as a query, its target and its name."""
     bank, estimator = answers.bank, snapshot(answers.model.estimator)
-    stored = own_row(estimator, row)
+    stored = bank_row_as_query(estimator, row)
     assert stored.ids is not None
     positions = bank.positions(stored.ids.cpu().numpy())
     index = rows_of_bank(bank, checked_table("features", features))[positions]
@@ -358,7 +358,7 @@ def _without_row(
 
 def _stored_row(prediction: _Prediction) -> str:
     """That the query is a stored row, if it is one."""
-    positions = prediction.explanation.own_rows
+    positions = prediction.explanation.stored_positions
     if positions is None or positions[0] < 0:
         return ""
     (name,), labels = prediction.answers.bank.names_of(positions), prediction.query.labels

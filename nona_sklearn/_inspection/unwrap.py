@@ -24,9 +24,9 @@ from .._data.targets import check_targets
 from .._estimators.attributions import Adjustments, adjustments_of
 from .._estimators.base import NeighborEstimator
 from .._estimators.classification import NeighborClassifier
-from .._estimators.queries import explanation, known
+from .._estimators.explanations import explain, explanation_table
+from .._estimators.queries import drop_isolated
 from .._estimators.regression import NeighborRegressor, check_return_std
-from .._estimators.side_by_side import explanation_table
 from .._inference.explanation import Explanation
 from .._utils.snapshots import snapshot
 from .._utils.validation import check_levels, check_numbers
@@ -117,7 +117,7 @@ class Unwrapped:
 
     def explanation(self, X, n_neighbors=None) -> Explanation:
         """What predictions consist of: at most `n_neighbors` rows each, or all with weight."""
-        return explanation(self.estimator, self._embed(X), n_neighbors)
+        return explain(self.estimator, self._embed(X), n_neighbors)
 
     def explain(self, X=None, n_neighbors=None, *, features=None):
         model = self.snapshot()  # features are those before all steps
@@ -159,7 +159,7 @@ class UnwrappedRegressor(Unwrapped):
         return self.estimator.predict_cdf(self._embed(X), y)
 
     def score(self, X, y, sample_weight=None):
-        return RegressorMixin.score(self, *known(self.estimator, X, y, sample_weight))
+        return RegressorMixin.score(self, *drop_isolated(self.estimator, X, y, sample_weight))
 
 
 class TransformedRegressor(UnwrappedRegressor):
@@ -317,7 +317,7 @@ class UnwrappedClassifier(Unwrapped):
         return predictor.predict(self._embed(X))
 
     def score(self, X, y, sample_weight=None):
-        return ClassifierMixin.score(self, *known(self.estimator, X, y, sample_weight))
+        return ClassifierMixin.score(self, *drop_isolated(self.estimator, X, y, sample_weight))
 
 
 def unwrap(model: Any) -> Any:

@@ -20,14 +20,7 @@ from torch.nn import functional as F
 
 from .._data.names import free_name
 from .._inference.bank import NeighborBank
-from .._inference.distribution import (
-    Calibration,
-    Empirical,
-    Smoothed,
-    Widened,
-    output_noises,
-    weighted_mean,
-)
+from .._inference.distribution import Calibration, distribution_of
 from .._network.network import NeighborNetwork
 from .._utils.extras import import_extra
 from .._utils.files import as_path, destination, put_in_place
@@ -209,10 +202,7 @@ class Graph(nn.Module):
         calibration = bank.calibration or Calibration()
         self.power = calibration.power
         n_outputs = bank.neighbors.columns.shape[1]
-        self.noises = [
-            None if noise is None else (noise, noise.at_points())
-            for noise in output_noises(calibration, n_outputs)
-        ]
+        self.noises = calibration.noises(n_outputs)
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         features, added = self.scaler(self.encoding(*inputs)), None
@@ -238,13 +228,9 @@ class Graph(nn.Module):
         powered = torch.stack([head.shares(self.power) for head in heads]).mean(dim=0)
         quantiles = []
         for j, noise in enumerate(self.noises):
-            mean = weighted_mean(weights, values[..., j])
-            shift = mean - weighted_mean(powered, values[..., j])
-            distribution: Empirical | Smoothed = Empirical(values[..., j])
-            if noise is not None:
-                distribution = Smoothed(values[..., j], mean, *noise)
-            widened = distribution if added is None else Widened(distribution, added[:, [j]])
-            quantiles.append(shift + widened.quantiles(powered, levels))
+            of_output = None if added is None else added[:, [j]]
+            distribution = distribution_of(values[..., j], weights, powered, noise, of_output)
+            quantiles.append(distribution.ppf(levels))
         return heads[0].head.possible(torch.stack(quantiles, dim=2))
 
 

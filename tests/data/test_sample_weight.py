@@ -33,7 +33,7 @@ from nona_sklearn._data.splits import Split
 from nona_sklearn._data.targets import RegressionTargets
 from nona_sklearn._inference.bank import NeighborBank
 from nona_sklearn._inference.calibration import (
-    _averaged_out,
+    averaged_out,
     calibrate_on_bank,
     calibrate_on_held_out,
     fit_calibration,
@@ -518,11 +518,10 @@ def test_evened_values_are_the_weighted_quantiles():
 
 def test_what_an_average_spares_counts_by_weight():
     """In row 2 two networks differ by 1, in row 5 by 3: ``((1 + 3 * 3) / 4) ** 2 / 2 / 2``."""
-    held_out = [np.array([0, 2, 5]), np.array([2, 5, 7])]
-    residuals = [torch.tensor([[0.0], [1.0], [3.0]]), torch.tensor([[0.0], [0.0], [9.0]])]
-    prior = torch.zeros(8).index_fill(0, torch.tensor([5]), np.log(3.0))
-    assert _averaged_out(held_out, residuals, prior).item() == pytest.approx(1.5625)
-    assert _averaged_out(held_out, residuals).item() == pytest.approx(1.0)
+    differences = torch.tensor([[1.0], [3.0]])
+    weights = normalize_mean(torch.tensor([0.0, np.log(3.0)]))
+    assert averaged_out(differences, weights, 2).item() == pytest.approx(1.5625)
+    assert averaged_out(differences, None, 2).item() == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize("held_out", [False, True])

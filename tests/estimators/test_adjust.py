@@ -364,7 +364,7 @@ def test_the_table_on_paper():
     )
     evaluation = Evaluation(NONAHead(n_adjusted=1), neighbors, torch.tensor([[0.1, 5.0]]))
     names = {"queries": np.array(["house"]), "names": np.array(["sold", "let"])}
-    table = columns_of(Explanation.of(evaluation, 1, **names))
+    table = columns_of(Explanation.from_evaluation(evaluation, 1, **names))
     near = 1 / (1 + np.exp(-0.2))
     assert list(table["neighbor"]) == ["sold", "others"]
     assert list(table["query"]) == ["house", "house"]
@@ -382,7 +382,7 @@ def test_others_of_small_weight_are_reported():
         torch.tensor([0.995, 0.003, 0.002]).log(),
     )
     evaluation = Evaluation(NONAHead(), neighbors, torch.ones(1, 2))
-    others = columns_of(Explanation.of(evaluation, 1))
+    others = columns_of(Explanation.from_evaluation(evaluation, 1))
     values = [others[name][1] for name in ("weight", "target", "contribution")]
     np.testing.assert_allclose(values, [0.005, 7.4, 0.037], rtol=1e-4)
 

@@ -16,8 +16,7 @@ from nona_sklearn import (
     save_shards,
 )
 from nona_sklearn._estimators.queries import evaluate
-from nona_sklearn._inference.calibration import crps
-from nona_sklearn._inference.distribution import NORMAL, Empirical, Noise, Smoothed
+from nona_sklearn._inference.distribution import NORMAL, Discrete, GridValues, Noise, Noisy
 from nona_sklearn.attention.functional import attenuation
 from nona_sklearn.targets import RegressionTargets
 
@@ -146,24 +145,21 @@ def test_the_deviation_is_that_of_the_draws(unit, calibrated):
     np.testing.assert_allclose(std, draws, rtol=0.08, atol=2e-3)
 
 
-def test_distributions_with_limits_on_paper():
-    values, weights = torch.tensor([[-1.0, 0.5, 3.0]]).double(), torch.full((1, 3), 1 / 3)
-    limits = torch.zeros(1, 1).double(), torch.ones(1, 1).double()
+def test_distributions_with_bounds_on_paper():
+    values, weights = torch.tensor([[-1.0, 0.5, 3.0]]).double(), torch.full((1, 3), 1 / 3).double()
     expected = np.std([0, 0.5, 1])
-    assert Empirical(values).std(weights.double(), limits).item() == pytest.approx(expected)
-    center, noise = torch.full((1, 1), 0.5).double(), Noise(1e-3, NORMAL)
-    smoothed = Smoothed(values, center, noise, noise.at_points())
-    assert smoothed.std(weights.double(), limits).item() == pytest.approx(expected, abs=0.01)
+    law = Discrete(values, weights, torch.zeros(1, 1).double())
+    assert law.std((0, 1)).item() == pytest.approx(expected)
+    noise, center = Noise(1e-3, NORMAL), torch.full((1, 1), 0.5).double()
+    noisy = Noisy(GridValues(values - center, noise.scale), weights, center, noise)
+    assert noisy.std((0, 1)).item() == pytest.approx(expected, abs=0.01)
 
 
-def test_the_score_is_of_the_distribution_within_the_limits():
+def test_the_score_is_of_the_distribution_within_the_bounds():
     """Half of a standard normal distribution is at the bound 0: the CRPS of its draws."""
-    zero = torch.zeros(1, 1).double()
-    noise = Noise(1.0, NORMAL)
-    law = Smoothed(zero, zero, noise, noise.at_points())
-    points = law.points_within((zero, zero + torch.inf))
-    reached = law.reached(torch.ones(1, 1).double())[:, None]
-    found = crps(points, reached, zero + 0.3).item()
+    zero, noise = torch.zeros(1, 1).double(), Noise(1.0, NORMAL)
+    law = Noisy(GridValues(zero, noise.scale), zero + 1, zero, noise)
+    found = law.score(zero + 0.3, 1.0, (0, np.inf))[0].item()
     draws = RNG.normal(size=4000).clip(0)
     apart = abs(draws[:, None] - draws).mean() / 2
     assert found == pytest.approx(abs(draws - 0.3).mean() - apart, abs=0.02)

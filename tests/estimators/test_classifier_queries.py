@@ -42,7 +42,7 @@ from nona_sklearn import (
     unwrap,
 )
 from nona_sklearn._data.classes import ClassTargets, find_factors, weigh_classes
-from nona_sklearn._estimators.classification import _class_names
+from nona_sklearn._estimators.explanations import class_names
 from nona_sklearn._estimators.queries import evaluate
 
 pd = pytest.importorskip("pandas")
@@ -201,7 +201,7 @@ LETTERS = st.text("a_'\"\\", min_size=1, max_size=4)  # out of which names that 
 @given(st.dictionaries(LETTERS, st.sets(LETTERS, min_size=1, max_size=3), min_size=1, max_size=3))
 @example({"a": {"b_x"}, "a_b": {"x"}})
 def test_no_two_columns_have_one_name(classes):
-    names = _class_names(classes, classes.values())
+    names = class_names(classes, classes.values())
     pairs = [(output, label) for output, labels in classes.items() for label in labels]
     assert len({*names}) == len(pairs)
     plain = [f"{output}_{label}" for output, label in pairs]

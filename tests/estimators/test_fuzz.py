@@ -28,8 +28,8 @@ from nona_sklearn import (
     SoftStepKNeighborsClassifier,
     SoftStepKNeighborsRegressor,
 )
+from nona_sklearn._estimators.explanations import explain
 from nona_sklearn._estimators.fitting import trained
-from nona_sklearn._estimators.queries import explanation
 from nona_sklearn._inference.explanation import NEGLIGIBLE
 from nona_sklearn._training import ensemble
 
@@ -187,9 +187,9 @@ def heaviest_neighbors_have_the_largest_weights(fitted):
 
 
 def explanations_add_up(fitted):
-    adjusted = explanation(fitted.estimator, fitted.queries).adjusted
+    adjusted = explain(fitted.estimator, fitted.queries).adjusted
     for k in (min(2, len(fitted.ids)), None):
-        found = explanation(fitted.estimator, fitted.queries, k)
+        found = explain(fitted.estimator, fitted.queries, k)
         # Other rows with a negligible weight have no line: their weight goes to the listed rows.
         left_out = NEGLIGIBLE * (np.nanmax(adjusted, axis=0) - np.nanmin(adjusted, axis=0))
         totals = found.totals(found.contributions)
@@ -313,7 +313,7 @@ def nothing_is_beyond_the_bounds(fitted):
         return
     quantiles = estimator.predict_quantiles(fitted.queries, LEVELS)
     draws = estimator.sample_y(fitted.queries, 3)
-    adjusted = explanation(estimator, fitted.queries).adjusted
+    adjusted = explain(estimator, fitted.queries).adjusted
     for values in fitted.predictions, quantiles, draws, adjusted:
         assert bounds[0] <= values.min()
         assert values.max() <= bounds[1]

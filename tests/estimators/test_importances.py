@@ -170,7 +170,7 @@ def test_without_rows_in_the_bank_they_are_measured_in_fit(models):
 def test_they_are_the_changes_of_one_column_after_another(models, monkeypatch):
     """All columns are predicted in as few blocks as memory allows."""
     whole = models["kernel"].feature_importances_
-    monkeypatch.setattr(module, "MOST_ENTRIES", 1)
+    monkeypatch.setattr(module, "MAX_ENTRIES", 1)
     np.testing.assert_allclose(copy_of(models["kernel"]).feature_importances_, whole, rtol=1e-9)
 
 

@@ -21,30 +21,32 @@ from nona_sklearn._inference import evaluation as evaluation_module
 from nona_sklearn._inference import held_out
 from nona_sklearn._inference.bank import NeighborBank
 from nona_sklearn._inference.calibration import (
-    LEVELS,
-    _as_low,
-    _averaged_out,
+    NOISE_SHARES,
+    _are_about_lowest,
     _miscoverage,
-    _shared_part,
+    averaged_out,
     calibrate_on_bank,
     calibrate_on_held_out,
-    crps,
     fit_calibration,
     ranks_of,
+    residuals_apart,
     shape_of,
+    shared_part,
 )
 from nona_sklearn._inference.distribution import (
-    NOISES,
+    GRID,
     NORMAL,
     Calibration,
+    Discrete,
     Distribution,
-    Empirical,
+    GridValues,
     Noise,
-    Smoothed,
+    Noisy,
     Widened,
+    draw_levels,
 )
 from nona_sklearn._inference.evaluation import Evaluation
-from nona_sklearn._inference.held_out import with_numbers
+from nona_sklearn._inference.held_out import HeldOut, with_numbers
 from nona_sklearn._inference.neighbors import Neighbors
 from nona_sklearn.attention import AverageHead
 from nona_sklearn.datasets import make_plane_regression
@@ -83,12 +85,16 @@ def tensors(*values):
 # -- weighted targets ------------------------------------------------------------------------
 
 
-def blur(weights, values, scale, errors=NORMAL, share=1.0):
-    """The law of values (n,) or (q, n) with noise, seen from their means."""
+def blur(weights, values, scale, errors=NORMAL, shares=(1.0,)):
+    """The law of values (n,) or (q, n) with noise."""
     values = values.expand(len(weights), -1)
-    noise = Noise(scale, errors)
     center = (weights * values).sum(dim=1, keepdim=True)
-    return Smoothed(values, center, noise, noise.at_points(share))
+    noise = Noise(scale, errors, shares)
+    return Noisy(GridValues(values - center, scale), weights, center, noise)
+
+
+def discrete(weights, values):
+    return Discrete(values, weights, torch.zeros(len(weights), 1).double())
 
 
 def test_on_paper():
@@ -98,10 +104,10 @@ def test_on_paper():
         [0.0, 0.25, 0.3, 0.5, 0.51, 1.0],
         [[0.9, 1.0, 2.5, 3.0]],
     )
-    law = Empirical(targets)
-    assert law.quantiles(weights, levels).tolist() == [[1.0, 1.0, 2.0, 2.0, 3.0, 3.0]]
-    assert law.cdf(weights, points).tolist() == [[0.0, 0.25, 0.5, 1.0]]
-    assert law.std(weights).item() == pytest.approx(np.sqrt(0.6875))
+    law = discrete(weights, targets)
+    assert law.ppf(levels).tolist() == [[1.0, 1.0, 2.0, 2.0, 3.0, 3.0]]
+    assert law.cdf(points).tolist() == [[0.0, 0.25, 0.5, 1.0]]
+    assert law.std().item() == pytest.approx(np.sqrt(0.6875))
 
 
 UNIT = np.pi / np.sqrt(3)  # standard deviation of a logistic distribution of scale 1
@@ -112,24 +118,24 @@ def test_a_single_value_is_widened_to_a_logistic_distribution():
     weights, values, added, levels = tensors(
         [[1.0]], [[3.0]], [[(2 * UNIT) ** 2]], [0.1, 0.5, 0.9]
     )
-    law = Widened(Empirical(values), added)
-    found = law.quantiles(weights, levels)
+    law = Widened(discrete(weights, values), added)
+    found = law.ppf(levels)
     expected = 3 + 2 * np.log(9) * np.array([[-1, 0, 1]])
     np.testing.assert_allclose(found, expected, rtol=0.02)  # whose farthest tails are cut
-    assert law.std(weights).item() == pytest.approx(2 * UNIT)
-    np.testing.assert_allclose(law.cdf(weights, found), [levels.tolist()], atol=1e-9)
+    assert law.std().item() == pytest.approx(2 * UNIT)
+    np.testing.assert_allclose(law.cdf(found), [levels.tolist()], atol=1e-9)
 
 
 @pytest.mark.parametrize("added", [1e-9, 1.0, 100.0])
 def test_what_is_widened_has_the_variance_that_is_added(added):
     """Values 0, 1 and 5 have 14 / 3; quantiles of many levels have the sum."""
     weights, values, more = tensors([[1 / 3, 1 / 3, 1 / 3]], [[0.0, 1.0, 5.0]], [[added]])
-    law = Widened(Empirical(values), more)
-    assert law.std(weights).item() == pytest.approx(np.sqrt(14 / 3 + added))
+    law = Widened(discrete(weights, values), more)
+    assert law.std().item() == pytest.approx(np.sqrt(14 / 3 + added))
     levels = (torch.arange(4000, dtype=torch.float64) + 0.5) / 4000
-    assert law.quantiles(weights, levels).var().item() == pytest.approx(14 / 3 + added, rel=0.01)
-    within = law.std(weights, tuple(tensors([[-1.0]], [[4.0]]))).item()
-    found = law.quantiles(weights, levels).clamp(-1, 4)
+    assert law.ppf(levels).var().item() == pytest.approx(14 / 3 + added, rel=0.01)
+    within = law.std((-1.0, 4.0)).item()
+    found = law.ppf(levels).clamp(-1, 4)
     assert within == pytest.approx(found.std().item(), rel=0.01)
 
 
@@ -138,16 +144,16 @@ def test_draws_are_widened_as_quantiles_are():
     weights, values, added, drawn, places = tensors(
         [[0.25, 0.5, 0.25]], [[0.0, 1.0, 5.0]], [[9.0]], [[1.0, 1.0, 5.0]], [[0.0, 0.5, 1 / 3]]
     )
-    law = Widened(Empirical(values), added)
+    law = Widened(discrete(weights, values), added)
     (levels,) = tensors([0.25, 0.5, 0.75 + 0.25 / 3])
-    expected = law.quantiles(weights, levels + 1e-12)
-    np.testing.assert_allclose(law.widen(weights, drawn, places), expected)
+    expected = law.ppf(levels + 1e-12)
+    np.testing.assert_allclose(law.widen(drawn, places), expected)
 
 
 def test_a_value_without_weight_is_no_quantile():
     """Also at level 0, where no weight at all would do."""
     weights, values, levels = tensors([[0.0, 0.5, 0.5, 0.0]], [[1.0, 2.0, 3.0, 4.0]], [0.0, 1.0])
-    assert Empirical(values).quantiles(weights, levels).tolist() == [[2.0, 3.0]]
+    assert discrete(weights, values).ppf(levels).tolist() == [[2.0, 3.0]]
 
 
 def test_more_errors_have_narrower_kernels():
@@ -160,19 +166,19 @@ def test_each_query_may_have_values_of_its_own():
     weights, values, levels, points = tensors(
         [[0.5, 0.5], [0.5, 0.5]], [[1.0, 2.0], [9.0, 5.0]], [0.4, 0.9], [[1.5], [4.0]]
     )
-    law = Empirical(values)
-    assert law.quantiles(weights, levels).tolist() == [[1.0, 2.0], [5.0, 9.0]]
-    assert law.cdf(weights, points).tolist() == [[0.5], [0.0]]
-    assert law.std(weights).tolist() == [[0.5], [2.0]]
+    law = discrete(weights, values)
+    assert law.ppf(levels).tolist() == [[1.0, 2.0], [5.0, 9.0]]
+    assert law.cdf(points).tolist() == [[0.5], [0.0]]
+    assert law.std().tolist() == [[0.5], [2.0]]
 
 
 def test_noise_without_errors_is_normal():
     weights, targets, levels = tensors([[0.5, 0.5, 0.0]], [1.0, 1.0, 9.0], [0.1, 0.3, 0.5, 0.8])
     law, normal = blur(weights, targets, 2.0), scipy.stats.norm(1.0, 2.0)
-    assert law.std(weights).item() == pytest.approx(2.0)
-    quantiles = law.quantiles(weights, levels)
+    assert law.std().item() == pytest.approx(2.0)
+    quantiles = law.ppf(levels)
     np.testing.assert_allclose(quantiles[0], normal.ppf(levels), atol=0.02)
-    np.testing.assert_allclose(law.cdf(weights, quantiles)[0], levels, atol=1e-9)
+    np.testing.assert_allclose(law.cdf(quantiles)[0], levels, atol=1e-9)
 
 
 def test_noise_has_the_shape_of_the_errors():
@@ -183,8 +189,8 @@ def test_noise_has_the_shape_of_the_errors():
     weights, value, levels = tensors([[1.0]], [5.0], [0.05, 0.3, 0.5, 0.9])
     law = blur(weights, value, 3.0, shape)
     expected = 5 + 3 * (np.quantile(errors, levels) - errors.mean()) / errors.std()
-    np.testing.assert_allclose(law.quantiles(weights, levels)[0], expected, atol=0.5)
-    assert law.std(weights).item() == 3
+    np.testing.assert_allclose(law.ppf(levels)[0], expected, atol=0.5)
+    assert law.std().item() == 3
     draws = law.noise.draw(np.random.RandomState(0), (20000,))
     assert draws.mean() == pytest.approx(0, abs=0.1)
     assert draws.std() == pytest.approx(3, rel=0.03)
@@ -196,9 +202,9 @@ def test_many_targets_at_points_keep_their_distribution():
     targets, weights = tensors(rng.lognormal(size=3000), rng.dirichlet(np.ones(3000), size=2))
     law, points = blur(weights, targets, 0.3), np.array([0.1, 1.0, 4.0])
     below = scipy.stats.norm.cdf((points - targets.numpy()[:, None]) / 0.3)
-    ours = law.cdf(weights, torch.tensor(points).expand(2, -1))
+    ours = law.cdf(torch.tensor(points).expand(2, -1))
     np.testing.assert_allclose(ours, weights.numpy() @ below, atol=0.005)
-    moments = law.mass(weights) @ law.points  # what is shared between two points stays where it is
+    moments = law.on_grid.weigh(weights) @ (0.3 * GRID)  # a value is shared between two points
     np.testing.assert_allclose(moments, 0, atol=1e-9)
 
 
@@ -207,11 +213,11 @@ def test_all_of_a_distribution_is_within_its_quantiles_of_0_and_1(value):
     """Also where a rare value is as far from the mean as values may be, next to an end."""
     values, weights, levels = tensors([[-value, value]], [[1e-4, 1 - 1e-4]], [0.0, 1.0])
     law = blur(weights, values, 1e-6)
-    ends = law.quantiles(weights, levels)
+    ends = law.ppf(levels)
     assert ends[0, 0] < -1
     assert ends[0, 1] > 1
-    assert law.cdf(weights, ends - 1e-9)[0, 0] == 0
-    assert law.cdf(weights, ends + 1e-9)[0, 1] == 1
+    assert law.cdf(ends - 1e-9)[0, 0] == 0
+    assert law.cdf(ends + 1e-9)[0, 1] == 1
 
 
 samples = st.integers(2, 12).flatmap(
@@ -231,11 +237,9 @@ def test_crps_is_its_definition(sample):
     weights = weights / weights.sum(axis=1, keepdims=True)
     truth = weights @ targets + residual
     weights_, targets_ = torch.tensor(weights), torch.tensor(targets)
-    law = blur(weights_, targets_, 1.0)
-    law.at_points = torch.cat([law.noise.at_points(share) for share in NOISES], dim=1)
-    reached = law.reached(weights_).unflatten(1, (len(NOISES), -1))
-    ours = crps(law.points, reached, torch.tensor(residual)[:, None]).sum(dim=0)
-    for noise, score in zip(NOISES, ours, strict=True):
+    law = blur(weights_, targets_, 1.0, NORMAL, NOISE_SHARES)
+    for noise in NOISE_SHARES:
+        score = law.score(torch.tensor(truth)[:, None], noise)[0].sum()
         z = scipy.stats.norm.ppf((np.arange(60) + 0.5) / 60) * noise
         values, share = (targets[:, None] + z).ravel(), np.repeat(weights, 60, axis=1) / 60
         inner = np.einsum("qi,ij,qj->q", share, np.abs(values[:, None] - values), share) / 2
@@ -247,9 +251,8 @@ def test_crps_is_its_definition(sample):
 def test_quantiles_are_numpy_s(sample, level):
     weights, targets, _ = sample
     weights = weights / weights.sum(axis=1, keepdims=True)
-    ours = Empirical(torch.tensor(targets)[None]).quantiles(
-        torch.tensor(weights), torch.tensor([level]).double()
-    )[:, 0]
+    law = discrete(torch.tensor(weights), torch.tensor(targets)[None])
+    ours = law.ppf(torch.tensor([level]).double())[:, 0]
     # Where the level is a sum of weights to the last bit, rounding may give another result.
     allowed = [
         [np.quantile(targets, level + e, weights=w, method="inverted_cdf") for w in weights]
@@ -515,10 +518,9 @@ def test_levels_of_draws_are_uniform_and_depend_as_errors_do():
     errors = torch.tensor([[3.0, -1.0], [1.0, 2.0], [2.0, 0.0]]).double()
     ranks = ranks_of(errors, None)
     assert ranks == ((0, 1, 2), (2, 1, 0))  # in the order of the first output
-    drawn = Calibration(ranks=ranks)._draw_levels(np.random.RandomState(0), (20000,)).numpy()
+    drawn = draw_levels(ranks, np.random.RandomState(0), (20000,)).numpy()
     np.testing.assert_allclose((drawn < 0.2).mean(axis=0), 0.2, atol=0.02)
     np.testing.assert_array_equal((3 * drawn).astype(int).sum(axis=1), 2)
-    assert ranks_of(errors[:, :1], None) == ()
 
 
 def test_ranks_count_by_weight():
@@ -537,11 +539,11 @@ def test_what_networks_do_not_share_leaves_the_dependence_of_errors():
     own = rng.normal(size=(4, 4000, 2))
     one, average = torch.tensor(shared + own[0]), shared + own.mean(axis=0)
     differences = torch.tensor(own[0] - own[1])
-    found = (one @ _shared_part(one, differences, 4)).numpy()
+    found = (one @ shared_part(one, differences, 4)).numpy()
     np.testing.assert_allclose(np.cov(found.T), np.cov(average.T), rtol=0.1, atol=0.1)
     nothing = torch.zeros_like(differences)
-    np.testing.assert_allclose(_shared_part(one, nothing, 4), np.eye(2), atol=1e-9)
-    np.testing.assert_array_equal(_shared_part(one, differences[:3], 4), np.eye(2))
+    np.testing.assert_allclose(shared_part(one, nothing, 4), np.eye(2), atol=1e-9)
+    np.testing.assert_array_equal(shared_part(one, differences[:3], 4), np.eye(2))
 
 
 def test_one_number_leaves_an_axis_out(reg, plane):
@@ -603,14 +605,22 @@ def interval_coverage(reg, X, y, level):
     return ((low <= y) & (y <= high)).mean()
 
 
+def spared(held_out, residuals):
+    networks = [
+        HeldOut(rows, values, torch.zeros_like(values), None, len(rows))
+        for rows, values in zip(held_out, residuals, strict=True)
+    ]
+    return averaged_out(residuals_apart(networks)[1], None, len(networks))
+
+
 def test_what_an_average_spares_on_paper():
     """Residuals of rows 4 and 7 differ by 1 and 2: 1.5 ** 2 / 2, of which half averages out."""
     held_out = [np.array([1, 4, 7]), np.array([4, 7, 9])]
     residuals = [torch.tensor([[9.0], [1.0], [3.0]]), torch.tensor([[2.0], [5.0], [9.0]])]
-    assert _averaged_out(held_out, residuals).tolist() == [0.5625]
+    assert spared(held_out, residuals).tolist() == [0.5625]
     nothing_shared = [np.array([1, 2, 3]), np.array([4, 7, 9])]
-    assert _averaged_out(nothing_shared, residuals).tolist() == [0.0]
-    assert _averaged_out(held_out[:1], residuals[:1]).tolist() == [0.0]
+    assert spared(nothing_shared, residuals).tolist() == [0.0]
+    assert spared(held_out[:1], residuals[:1]).tolist() == [0.0]
 
 
 @pytest.mark.parametrize("n_networks", [2, 5])
@@ -620,9 +630,9 @@ def test_what_an_average_spares_is_what_it_spares(n_networks):
     shared, own = rng.normal(size=4000), 2 * rng.normal(size=(n_networks, 4000))
     rows = np.arange(4000)
     residuals = [torch.tensor(shared + e)[:, None] for e in own]
-    spared = _averaged_out([rows] * n_networks, residuals).item()
+    found = spared([rows] * n_networks, residuals).item()
     one, average = np.abs(shared + own[0]), np.abs(shared + own.mean(axis=0))
-    assert spared == pytest.approx(one.mean() ** 2 - average.mean() ** 2, rel=0.1)
+    assert found == pytest.approx(one.mean() ** 2 - average.mean() ** 2, rel=0.1)
 
 
 def test_few_rows_with_long_tails_suffice_to_estimate_what_an_average_spares():
@@ -638,7 +648,7 @@ def test_few_rows_with_long_tails_suffice_to_estimate_what_an_average_spares():
         one = torch.cat(residuals).abs().numpy()  # how large the errors of one network are
         apart = [errors[k, both] - errors[k + 1, both] for k, both in enumerate(shared)]
         of_squares = 0.4 * (np.concatenate(apart) ** 2).mean() / (one**2).mean()
-        ours = _averaged_out(rows, residuals).item() / one.mean() ** 2
+        ours = spared(rows, residuals).item() / one.mean() ** 2
         wrong.append([ours - 0.4, of_squares - 0.4])
     ours, of_squares = np.sqrt(np.square(wrong).mean(axis=0))
     assert ours < 0.7 * of_squares
@@ -786,9 +796,10 @@ def test_calibration_scores_some_rows_and_uses_the_errors_of_all(monkeypatch):
     some = fit_calibration(evaluation, residual)
     assert n_queries == [60, 20]
     assert some.errors == everything.errors
+    assert some.ranks == ()  # of a single output
     scale = residual.square().mean().sqrt().item()
     shares = np.array([made.noise[0] / scale for made in (some, everything)])
-    assert np.isin(shares.round(9), NOISES).all()
+    assert np.isin(shares.round(9), NOISE_SHARES).all()
 
 
 @pytest.mark.parametrize("weight", [0.5, 1.5])
@@ -862,16 +873,22 @@ def test_the_best_of_the_grid_is_chosen(reg, plane):
 def test_a_score_is_as_low_if_it_differs_by_chance():
     """Of four rows: from the best, 0.1 more with a standard error of 0.45, of 0, and 1 more."""
     scores = torch.tensor([[1.0, 2.0, 1.1, 3.0], [1.0, 0.2, 1.1, 1.0]]).repeat(2, 1)[:, None]
-    assert _as_low(scores).tolist() == [[True, True, False, False]]
+    assert _are_about_lowest(scores).tolist() == [[True, True, False, False]]
 
 
 def test_a_miss_of_a_wide_interval_counts_more_than_one_of_a_narrow():
-    """In units of the variance of the coverage: 0.1 of 0.5 is less than 0.06 of 0.95."""
-    coverage = LEVELS[:, None, None, None].repeat(1, 1, 1, 3)
-    coverage[0, ..., 0] -= 0.1
-    coverage[-1, ..., 1] -= 0.06
-    expected = [[0.1**2 / 0.25 / 10, 0.06**2 / 0.0475 / 10, 0.0]]
-    np.testing.assert_allclose(_miscoverage(coverage), expected, atol=1e-12)
+    """In units of the variance of the coverage: 0.06 of 0.5 is less than 0.05 of 0.95.
+
+    An interval of level p contains a share p of 100 rows, but for 6 or 5 rows that it misses.
+    """
+    level = (torch.arange(100).double() + 0.5) / 100
+    narrow, wide = level.clone(), level.clone()
+    narrow[(level > 0.44) & (level < 0.5)] = 0.501
+    wide[(level > 0.9) & (level < 0.95)] = 0.951
+    interval = torch.stack([narrow, wide, level], dim=1)[:, None, :, None]
+    found = _miscoverage(interval, torch.ones(100).double())[0]
+    expected = [0.06**2 / 0.25 / 10, 0.05**2 / 0.0475 / 10, 0.0]
+    np.testing.assert_allclose(found, expected, atol=1e-12)
 
 
 def test_held_out_rows_of_several_networks_keep_their_limits(monkeypatch):
@@ -931,10 +948,14 @@ def test_ties_of_scores_are_broken_by_the_coverage(monkeypatch):
         return (np.square(covered - levels) / (levels * (1 - levels))).mean()
 
     ours = miscoverage()
-    monkeypatch.setattr(calibration_module, "_as_low", lambda scores: scores.mean(0) < torch.inf)
+    monkeypatch.setattr(
+        calibration_module, "_are_about_lowest", lambda scores: scores.mean(0) < torch.inf
+    )
     assert miscoverage() <= ours
     monkeypatch.setattr(
-        calibration_module, "_as_low", lambda scores: scores.mean(0) == scores.mean(0).min()
+        calibration_module,
+        "_are_about_lowest",
+        lambda scores: scores.mean(0) == scores.mean(0).min(),
     )
     assert ours <= miscoverage()
 

@@ -25,7 +25,7 @@ from nona_sklearn import (
     NONARegressor,
     explore,
 )
-from nona_sklearn._estimators.side_by_side import Feature
+from nona_sklearn._estimators.feature_comparison import ComparedColumn
 from nona_sklearn._inspection.answers import OutputAnswers
 from nona_sklearn._inspection.appearance import Appearance
 from nona_sklearn._inspection.explorer import (
@@ -433,14 +433,14 @@ def test_charts_of_effects_have_their_amounts(flats, regressor):
 def test_of_many_categories_the_lowest_and_the_highest_are_drawn():
     parts = np.column_stack([np.arange(20.0), np.zeros(20)])
     names = np.array([f"level {i}" for i in range(20)], dtype=object)
-    effects = Effects.of([Feature("kind", names, None)], parts, "rent")
+    effects = Effects.of([ComparedColumn("kind", names, None)], parts, "rent")
     html = render("effects.html", **_effects(effects), unit=Unit(0, 0), target_name="rent")
     texts = [each.text for each in read_html(html).iter("text")]
     assert [f"level {i}" in texts for i in (0, 3, 4, 15, 16, 19)] == [True] * 2 + [False] * 2 + [
         True
     ] * 2
     assert f"{20 - MOST_BARS} others" in texts
-    assert Effects.of([Feature("kind", names, None)], 0 * parts, "rent") is None
+    assert Effects.of([ComparedColumn("kind", names, None)], 0 * parts, "rent") is None
 
 
 def test_models_without_an_additive_part_have_no_effects(flats, regressor, classifier):

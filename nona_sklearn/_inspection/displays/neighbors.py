@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 from sklearn.base import is_classifier
 
-from ..._estimators.queries import own_row
+from ..._estimators.queries import bank_row_as_query
 from ..._utils.validation import check_integer
 from ..unwrap import unwrap
 from .base import Display, class_colors, legend_beside
@@ -138,7 +138,7 @@ class NeighborsDisplay(Display):
         """
         model = unwrap(estimator).snapshot()
         _check_one_of(X, y_true, row)
-        X = X if row is None else own_row(model.estimator, row)
+        X = X if row is None else bank_row_as_query(model.estimator, row)
         predictions = model.predict(X)
         if len(predictions) != 1:
             raise ValueError(f"X must be one query, got predictions {predictions.shape}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,68 +17,29 @@ from .._data.sample import Embedded
 from .._data.tables import is_frame, names_of_columns, select_columns
 from .._inference.bank import NeighborBank
 from .._inference.explanation import Explanation
-from .._utils.arrays import table
 from .._utils.validation import is_missing
 
-MOST_NAMED = 3  # columns in which a row differs most from the query
+N_NAMED_COLUMNS = 3  # in which a row differs most from the query
 UNEQUAL = 1.0  # difference of two categories, in units of a number's spread
 ORDERED = "number", "duration", "date"  # kinds of columns with differences
-SHOWN = 5  # rows or columns in a message
-
-
-def explanation_table(fitted: Any, found: Explanation, X: Any, features: Any) -> Any:
-    """Table of an explanation of queries `X`, beside the features if they are given.
-
-    These are the table of the rows given to fit, and of added ones if it is longer. Each query is
-    then a first line, and "differs" a column that names the features that differ most.
-    """
-    if features is None:
-        return table(fitted._explained(found))
-    rows, queries = rows_and_queries(fitted.bank_, X, features)
-    found = found.with_queries()
-    columns = fitted._explained(found)
-    shown: dict[str, np.ndarray] = {}
-    differences = []
-    for row, query in zip(rows, queries, strict=True):
-        name = free_name(row.name, {*columns, "differs", *shown})
-        shown[name] = _beside(found, row.shown, query.shown)
-        differences.append(differences_of(found, row, query))
-    return table(columns | {"differs": _name_largest(found, differences, [*shown])} | shown)
-
-
-def rows_and_queries(
-    bank: NeighborBank, X: Any, features: Any
-) -> tuple[list[Feature], list[Feature]]:
-    """The features of the bank's rows, by position, and those of the queries."""
-    features = checked_table("features", features)
-    places = rows_of_bank(bank, features)
-    if X is None:
-        rows = [feature[places] for feature in read_features(features)]
-        return rows, rows
-    return read_beside(features, places, as_ordered(checked_table("X", X), features))
-
-
-def read_beside(features: Any, places: np.ndarray, X: Any) -> tuple[list[Feature], list[Feature]]:
-    """Read some rows of a table, and queries with the same columns as these were read."""
-    rows = [feature[places] for feature in read_features(features)]
-    return rows, read_features(X, [row.read for row in rows])
+N_LISTED = 5  # rows or columns in a message
 
 
 @dataclass(frozen=True)
-class Feature:
+class ComparedColumn:
     """A column of a table: its values as they are given, and as they are compared."""
 
     name: str
     shown: np.ndarray
     read: Column
 
-    def __getitem__(self, rows: np.ndarray) -> Feature:
+    def __getitem__(self, rows: np.ndarray) -> ComparedColumn:
         """Select some of the rows."""
-        return Feature(self.name, self.shown[rows], self.read[rows])
+        return ComparedColumn(self.name, self.shown[rows], self.read[rows])
 
     @property
     def numbers(self) -> np.ndarray | None:
-        """Values of an ordered column as float64, NaN for gaps; None of other columns."""
+        """Values of an ordered column as float64, NaN for gaps; None of any other column."""
         if self.read.kind not in ORDERED:
             return None
         if self.read.kind != "date":
@@ -94,14 +56,16 @@ class Feature:
         return values
 
 
-def comparable(rows: Feature, queries: Feature) -> tuple[np.ndarray, np.ndarray, bool]:
+def comparable(
+    rows: ComparedColumn, queries: ComparedColumn
+) -> tuple[np.ndarray, np.ndarray, bool]:
     """Values of a column in two tables, and whether they are numbers: both have an order then."""
-    values, own = rows.numbers, queries.numbers
-    if values is not None and queries.read.kind == "empty":  # gaps alone are of the rows' kind
-        return values, np.full(len(queries.shown), np.nan), True
-    if values is None or own is None or rows.read.kind != queries.read.kind:
+    row_values, query_values = rows.numbers, queries.numbers
+    if row_values is not None and queries.read.kind == "empty":  # gaps are of the rows' kind
+        return row_values, np.full(len(queries.shown), np.nan), True
+    if row_values is None or query_values is None or rows.read.kind != queries.read.kind:
         return rows.categories, queries.categories, False
-    return values, own, True
+    return row_values, query_values, True
 
 
 # -- tables ------------------------------------------------------------------------------------
@@ -136,13 +100,13 @@ def checked_table(parameter: str, X: Any) -> Any:
 def as_ordered(X: Any, features: Any) -> Any:
     """The queries, with their columns in the order of the features."""
     if is_frame(X) and is_frame(features):
-        names, own = names_of_columns(features), names_of_columns(X)
-        if {*names} == {*own}:
+        names, query_names = names_of_columns(features), names_of_columns(X)
+        if {*names} == {*query_names}:
             return select_columns(X, names)
-        missing = [name for name in own if name not in names]
-        strange = [name for name in names if name not in own]
-        found = {"it lacks": missing, "not in X are": strange}
-        which = ", and ".join(f"{what} {_some(each)}" for what, each in found.items() if each)
+        missing = [name for name in query_names if name not in names]
+        unknown = [name for name in names if name not in query_names]
+        lists = {"it lacks": missing, "not in X are": unknown}
+        which = ", and ".join(f"{what} {_listed(names)}" for what, names in lists.items() if names)
         raise ValueError(f"features must have the columns of X: {which}")
     if X.shape[1] != features.shape[1]:
         raise ValueError(
@@ -151,16 +115,36 @@ def as_ordered(X: Any, features: Any) -> Any:
     return X
 
 
-def read_features(X: Any, like: list[Column] | None = None) -> list[Feature]:
+def rows_and_queries(
+    bank: NeighborBank, X: Any, features: Any
+) -> tuple[list[ComparedColumn], list[ComparedColumn]]:
+    """The features of the bank's rows, by position, and those of the queries."""
+    features = checked_table("features", features)
+    positions = rows_of_bank(bank, features)
+    if X is None:
+        rows = [column[positions] for column in read_features(features)]
+        return rows, rows
+    return read_beside(features, positions, as_ordered(checked_table("X", X), features))
+
+
+def read_beside(
+    features: Any, positions: np.ndarray, X: Any
+) -> tuple[list[ComparedColumn], list[ComparedColumn]]:
+    """Read some rows of a table, and queries with the same columns as these were read."""
+    rows = [column[positions] for column in read_features(features)]
+    return rows, read_features(X, [row.read for row in rows])
+
+
+def read_features(X: Any, like: list[Column] | None = None) -> list[ComparedColumn]:
     """Read the columns of a table; as those of another table were read, if it is given."""
-    named = is_frame(X)
     if like is None:
         columns = [read_strings(column) for column in read_columns(X)]
     else:
         read = read_columns(X, [column.time_zone for column in like])
         columns = [read_as(*pair) for pair in zip(read, like, strict=True)]
+    named = is_frame(X)
     return [
-        Feature(str(column.name) if named else f"x{column.name}", shown, column)
+        ComparedColumn(str(column.name) if named else f"x{column.name}", shown, column)
         for column, shown in zip(columns, plain_values(X), strict=True)
     ]
 
@@ -173,29 +157,29 @@ def rows_of_bank(bank: NeighborBank, features: Any) -> np.ndarray:
     names = bank.names.tolist()
     if ids.max() < len(labels) and labels[ids].tolist() == names:
         return ids
-    places = {label: i for i, label in enumerate(labels.tolist())}
-    lacking = [name for name in names if name not in places]
+    positions = {label: i for i, label in enumerate(labels.tolist())}
+    lacking = [name for name in names if name not in positions]
     if lacking and are_row_numbers(labels):
         return _rows_of_ids(ids, len(features), int(bank.next_id))
     if lacking:
         raise ValueError(
-            f"features must have a row for each name in the bank, it lacks {_some(lacking)}"
+            f"features must have a row for each name in the bank, it lacks {_listed(lacking)}"
         )
-    if len(places) < len(labels):
-        repeated = [label for i, label in enumerate(labels) if places[label] != i]
+    if len(positions) < len(labels):
+        repeated = [label for i, label in enumerate(labels) if positions[label] != i]
         raise ValueError(
             "features must have the rows given to fit in their order, or a different name for "
-            f"each row, got several rows called {_some(repeated)}"
+            f"each row, got several rows called {_listed(repeated)}"
         )
-    return np.array([places[name] for name in names])
+    return np.array([positions[name] for name in names])
 
 
 def _rows_of_ids(ids: np.ndarray, n_rows: int, n_given: int) -> np.ndarray:
-    """The ids, each the number of a row that is there, of a table of the rows that were given."""
+    """The ids, which are positions in a table of all rows that were given; an error otherwise."""
     if lacking := ids[ids >= n_rows].tolist():
         raise ValueError(
             "features must have the rows given to fit and then the added ones: it has "
-            f"{n_rows} rows, and lacks those of the ids {_some(lacking)}"
+            f"{n_rows} rows, and lacks those of the ids {_listed(lacking)}"
         )
     if n_rows > n_given:
         raise ValueError(
@@ -205,44 +189,72 @@ def _rows_of_ids(ids: np.ndarray, n_rows: int, n_given: int) -> np.ndarray:
     return ids
 
 
-def _some(values: list) -> str:
+def _listed(values: list) -> str:
     """The first of some values, in a message."""
-    shown = ", ".join(map(repr, values[:SHOWN]))
-    return shown if len(values) <= SHOWN else f"{shown} and {len(values) - SHOWN} more"
+    shown = ", ".join(map(repr, values[:N_LISTED]))
+    return shown if len(values) <= N_LISTED else f"{shown} and {len(values) - N_LISTED} more"
 
 
 # -- lines -------------------------------------------------------------------------------------
 
 
-def _beside(found: Explanation, rows: np.ndarray, queries: np.ndarray) -> np.ndarray:
-    """A feature in each line, (m,): of the row or of the query, a gap in other lines."""
-    kinds, n_lines = {rows.dtype.kind, queries.dtype.kind}, len(found.positions)
+def columns_beside(
+    explanation: Explanation,
+    rows: list[ComparedColumn],
+    queries: list[ComparedColumn],
+    taken: Collection[str],
+) -> dict[str, np.ndarray]:
+    """Columns of a table: the features that differ most, and each feature, (m,).
+
+    A feature is renamed whose name is one of those `taken`.
+    """
+    shown: dict[str, np.ndarray] = {}
+    for row, query in zip(rows, queries, strict=True):
+        name = free_name(row.name, {*taken, "differs", *shown})
+        shown[name] = _beside(explanation, row.shown, query.shown)
+    pairs = zip(rows, queries, strict=True)
+    largest = largest_differences([differences_of(explanation, *pair) for pair in pairs])
+    combinations, of_row = np.unique(largest, axis=0, return_inverse=True)  # rows share texts
+    names = [*shown, None]  # the last is no column
+    texts = [", ".join(name for j in columns if (name := names[j])) for columns in combinations]
+    differs = np.full(len(explanation.positions), None, dtype=object)
+    differs[explanation.of_rows] = np.array(texts, dtype=object)[of_row.ravel()]
+    return {"differs": differs, **shown}
+
+
+def _beside(explanation: Explanation, rows: np.ndarray, queries: np.ndarray) -> np.ndarray:
+    """A feature in each line, (m,): of the row or of the query, a gap in all other lines."""
+    kinds, n_lines = {rows.dtype.kind, queries.dtype.kind}, len(explanation.positions)
     if "f" in kinds <= {*"fiu"}:
         column = np.full(n_lines, np.nan)
     elif kinds in ({"M"}, {"m"}):
         column = np.full(n_lines, "NaT", np.result_type(rows, queries))
     else:  # integers, too: float64 does not represent all of them
         column = np.full(n_lines, None, dtype=object)
-    column[found.of_rows] = rows[found.positions[found.of_rows]]
-    column[found.first_lines] = queries
+    of_rows = explanation.of_rows
+    column[of_rows] = rows[explanation.positions[of_rows]]
+    column[explanation.first_lines] = queries
     return column
 
 
-def differences_of(found: Explanation, rows: Feature, queries: Feature) -> np.ndarray:
+def differences_of(
+    explanation: Explanation, rows: ComparedColumn, queries: ComparedColumn
+) -> np.ndarray:
     """Differences of a feature between each row and its query, (number of rows,).
 
     Those of numbers are relative to their spread in the bank. Unequal categories, or a gap and a
     value, differ by `UNEQUAL`.
     """
-    lines = found.of_rows
-    values, own, ordered = comparable(rows, queries)
-    theirs, own = values[found.positions[lines]], own[found.of_query[lines]]
-    if not ordered:
-        return UNEQUAL * np.not_equal(theirs, own, dtype=object).astype(bool)
-    gaps = np.isnan(theirs).astype(int) + np.isnan(own)
-    spread = _spread(values[~np.isnan(values)])
-    differences = abs(theirs - own) / spread if spread else UNEQUAL * (theirs != own)
-    return np.select([gaps == 1, gaps == 2], [UNEQUAL, 0.0], differences)
+    lines = explanation.of_rows
+    row_values, query_values, are_numbers = comparable(rows, queries)
+    neighbor = row_values[explanation.positions[lines]]
+    query = query_values[explanation.of_query[lines]]
+    if not are_numbers:
+        return UNEQUAL * np.not_equal(neighbor, query, dtype=object).astype(bool)
+    n_gaps = np.isnan(neighbor).astype(int) + np.isnan(query)
+    spread = _spread(row_values[~np.isnan(row_values)])
+    differences = abs(neighbor - query) / spread if spread else UNEQUAL * (neighbor != query)
+    return np.select([n_gaps == 1, n_gaps == 2], [UNEQUAL, 0.0], differences)
 
 
 def _spread(values: np.ndarray) -> float:
@@ -253,22 +265,11 @@ def _spread(values: np.ndarray) -> float:
 
 
 def largest_differences(differences: list[np.ndarray]) -> np.ndarray:
-    """Columns in which each row differs most from its query, (number of rows, 3).
+    """Columns in which each row differs most from its query, (number of rows, N_NAMED_COLUMNS).
 
     The number of columns stands for none, if a row differs in fewer.
     """
-    each = np.stack(differences, axis=1)
-    order = np.argsort(-each, axis=1, kind="stable")[:, :MOST_NAMED]
-    return np.where(np.take_along_axis(each, order, axis=1) > 0, order, each.shape[1])
-
-
-def _name_largest(
-    found: Explanation, differences: list[np.ndarray], names: list[str]
-) -> np.ndarray:
-    """Names of the features in which each row differs most from its query, (m,)."""
-    largest, nothing = largest_differences(differences), len(names)
-    kinds, kind_of_row = np.unique(largest, axis=0, return_inverse=True)  # many rows share a text
-    texts = [", ".join(names[j] for j in kind if j != nothing) for kind in kinds]
-    column = np.full(len(found.positions), None, dtype=object)
-    column[found.of_rows] = np.array(texts, dtype=object)[kind_of_row.ravel()]
-    return column
+    by_column = np.stack(differences, axis=1)
+    order = np.argsort(-by_column, axis=1, kind="stable")[:, :N_NAMED_COLUMNS]
+    differs = np.take_along_axis(by_column, order, axis=1) > 0
+    return np.where(differs, order, by_column.shape[1])
