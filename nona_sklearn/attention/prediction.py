@@ -4,9 +4,9 @@ Whoever has read the papers begins here. For a query q, and the rows j that can 
 
     s_j = similarity(z_q, z_j)                               compare
     w_j = S_j omega_j kappa(s_j / tau), normalised           weigh
-    t_j = y_j + eta (g(q) - g(j) - lambda r_j)               adjust, by the network's estimate g
-    t_j = (1 - a) t_j + a (f(q) + c (y_j - f_-j(j)))         adjust, by a trend f
-    y^  = sum_j w_j t_j                                      average
+    y~_j = y_j + eta (g(q) - g(j) - lambda r_j)              adjust, by the network's estimate g
+    y~_j = (1 - a) y~_j + a (f(q) + c (y_j - f_-j(j)))       adjust, by a trend f
+    y^   = sum_j w_j y~_j                                    average
 
 ``docs/method.md`` defines the symbols. The rows come from :func:`compare_all`, or from an index
 that finds the nearest ones. :class:`NONAHead` has the numbers that training learns. Both
