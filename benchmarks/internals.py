@@ -141,7 +141,9 @@ class DenseHeadEstimator(TransformerMixin, BaseEstimator):
         return DenseArchitecture.from_params(self)
 
     def fit(self, X, y, groups=None):
-        with patch.object(loop, "refine_on_bank", lambda *_, **__: 1.0):  # it has nothing to refine
+        with patch.object(
+            loop, "refine_on_bank", lambda *_, **__: 1.0
+        ):  # it has nothing to refine
             training = fitting.train(self, X, y, groups=groups)
         fitting.set_fitted(self, training, training.network)
         sample = training.data.sample

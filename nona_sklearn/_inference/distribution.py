@@ -495,8 +495,8 @@ class Distribution:
         """Quantiles of each output, at levels that depend on each other as errors do."""
         levels = draw_levels(self.calibration.ranks, random_state, shape)
 
-        def sample(queries: slice, rows: WeightedRows) -> Tensor:
-            return self.quantiles_of(rows, self._added(queries), levels[queries]).mT
+        def sample(rows: WeightedRows) -> Tensor:
+            return self.quantiles_of(rows, self._added(rows.queries), levels[rows.queries]).mT
 
         return self._join(self.evaluation.map_weighted_rows(sample, precise=True), 1)
 
@@ -511,7 +511,8 @@ class Distribution:
             no_noise if noise is None else noise.draw(random_state, shape) for noise in self.noises
         ]
 
-        def sample(queries: slice, rows: WeightedRows) -> Tensor:
+        def sample(rows: WeightedRows) -> Tensor:
+            queries = rows.queries
             weights = rows.weights(self.calibration.power)
             cumulated = weights.cumsum(dim=1)
             height = uniform[queries].to(cumulated) * cumulated[:, -1:]
@@ -531,8 +532,8 @@ class Distribution:
     def _map(self, describe: Callable[[Discrete | Widened], Tensor]) -> np.ndarray:
         """What describes (q, k) each output's distributions, for all queries."""
 
-        def of_block(queries: slice, rows: WeightedRows) -> Tensor:
-            outputs = self.of_outputs(rows, self._added(queries))
+        def of_block(rows: WeightedRows) -> Tensor:
+            outputs = self.of_outputs(rows, self._added(rows.queries))
             return torch.stack([describe(output) for output in outputs], dim=2)
 
         return self._join(self.evaluation.map_weighted_rows(of_block, precise=True), 2)

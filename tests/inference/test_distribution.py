@@ -558,7 +558,7 @@ def test_blocks_do_not_change_distributions(reg, plane, monkeypatch):
     whole = reg.predict_quantiles(plane[1]), reg.predict_cdf(None, 0.5), reg.sample_y(None, 3)
     monkeypatch.setattr(evaluation_module, "BLOCK_PAIRS", 500)
     pairs = reg.bank_.evaluate(reg.network_.head).map_weighted_rows(
-        lambda rows, behind: behind.weights().numel()
+        lambda behind: behind.weights().numel()
     )
     assert len(pairs) > 1
     assert max(pairs) <= 500
