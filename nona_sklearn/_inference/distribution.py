@@ -81,15 +81,6 @@ class Calibration:
     errors: tuple[tuple[float, ...], ...] = field(default=(), repr=False)
     ranks: tuple[tuple[int, ...], ...] = field(default=(), repr=False)
 
-    def noises(self, n_outputs: int) -> list[Noise | None]:
-        """The noise of each output; None: there is none."""
-        scales = self.noise or (0.0,) * n_outputs
-        errors = self.errors or (NORMAL,) * n_outputs
-        return [
-            Noise(scale, shape) if scale else None
-            for scale, shape in zip(scales, errors, strict=True)
-        ]
-
 
 class Discrete:
     """Distributions of one output without noise, one for each of q queries.
@@ -195,6 +186,15 @@ class Noise:
         centers = random.choice(self.errors, size=shape)
         drawn = centers + self.width * random.normal(size=shape)
         return torch.from_numpy(self.scale * drawn / self.shrink)
+
+
+def noises_of(calibration: Calibration, n_outputs: int) -> list[Noise | None]:
+    """The noise of every output; None: there is none."""
+    scales = calibration.noise or (0.0,) * n_outputs
+    errors = calibration.errors or (NORMAL,) * n_outputs
+    return [
+        Noise(scale, shape) if scale else None for scale, shape in zip(scales, errors, strict=True)
+    ]
 
 
 class GridValues:
@@ -430,7 +430,7 @@ class Distribution:
         self.evaluation, self.calibration = evaluation, calibration
         self.head = evaluation.one_head
         n_outputs = evaluation.neighbors.columns.shape[1]
-        self.noises = calibration.noises(n_outputs)
+        self.noises = noises_of(calibration, n_outputs)
 
     def of_outputs(self, rows: WeightedRows, added: Tensor | None) -> Iterator[Discrete | Widened]:
         """Yield each output's distributions of the queries of some rows: they take much memory.
