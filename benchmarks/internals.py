@@ -16,8 +16,9 @@ from torch.optim import AdamW
 
 from nona_sklearn import MLPEmbedding, NONAClassifier, NONARegressor
 from nona_sklearn._data.sample import Embedded
+from nona_sklearn._data.sparse_encoder import SparseEncoder
 from nona_sklearn._estimators import fitting
-from nona_sklearn._estimators.architectures import NONAArchitecture
+from nona_sklearn._estimators.architectures import NONAArchitecture, table_source
 from nona_sklearn._estimators.base import NeighborEstimator
 from nona_sklearn._estimators.classification import NeighborClassifier
 from nona_sklearn._estimators.queries import embeddings_of
@@ -141,7 +142,9 @@ class DenseHeadEstimator(TransformerMixin, BaseEstimator):
         return DenseArchitecture.from_params(self)
 
     def fit(self, X, y, groups=None):
-        with patch.object(loop, "refine_on_bank", lambda *_, **__: 1.0):  # it has nothing to refine
+        with patch.object(
+            loop, "refine_on_bank", lambda *_, **__: 1.0
+        ):  # it has nothing to refine
             training = fitting.train(self, X, y, groups=groups)
         fitting.set_fitted(self, training, training.network)
         sample = training.data.sample
@@ -188,24 +191,40 @@ class DenseHeadClassifier(ClassifierMixin, DenseHeadEstimator):
 # -- variants of the default regressor that no parameter reaches ------------------------------
 
 
+class Layers(NONAArchitecture):
+    """The default architecture, whose layers a variant makes."""
+
+    def _make_embedding(self, train, n_outputs):
+        first, n_features = self.make_first_layer(train)
+        layers = self.make_layers(n_features, n_outputs - self.params.embedding_dim)
+        return layers if first is None else nn.Sequential(first, layers)
+
+    def make_layers(self, n_features, n_adjusted):
+        return self.make_mlp(n_features, self.params.embedding_dim + n_adjusted)
+
+    def make_mlp(self, n_features, n_outputs):
+        sizes = self.params.hidden_layer_sizes
+        return MLPEmbedding(n_features, n_outputs, sizes, skip_connection=True)
+
+
 class Variant(NONARegressor):
     """The default regressor with another architecture."""
 
-    architecture = NONAArchitecture
+    architecture = Layers
 
     def _architecture(self):
-        return DenseArchitecture.from_params(self)
+        return self.architecture.from_params(self)
 
 
 def with_options(name, average=True, **options):
     """A regressor whose networks have other options of :class:`MLPEmbedding`, or no average."""
 
-    class Architecture(NONAArchitecture):
-        def setting(self, name, n_rows=0):
+    class Architecture(Layers):
+        def setting(self, name, n_rows):
             return average if name == "average" else super().setting(name, n_rows)
 
         def make_mlp(self, n_features, n_outputs):
-            sizes = self.estimator.hidden_layer_sizes
+            sizes = self.params.hidden_layer_sizes
             return MLPEmbedding(
                 n_features, n_outputs, sizes, **{"skip_connection": True, **options}
             )
@@ -224,26 +243,26 @@ LikeThePapers = with_options(
 class Standardized(Variant):
     """Means and deviations instead of quartiles and smooth clipping."""
 
-    class architecture(NONAArchitecture):
-        def make_scaler(self):
-            return StandardScaler()
+    class architecture(Layers):
+        def input(self):
+            return table_source(self.params, StandardScaler(), SparseEncoder.to_choose_from())
 
 
 class OwnHidden(Variant):
     """The network's own prediction has a hidden layer of its own."""
 
-    class architecture(NONAArchitecture):
+    class architecture(Layers):
         def make_layers(self, n_features, n_adjusted):
-            sizes = self.estimator.embedding_dim, n_adjusted
+            sizes = self.params.embedding_dim, n_adjusted
             return Concatenation([self.make_mlp(n_features, size) for size in sizes])
 
 
 class OfEmbedding(Variant):
     """The network's own prediction is a linear map of the compared embedding, rectified."""
 
-    class architecture(NONAArchitecture):
+    class architecture(Layers):
         def make_layers(self, n_features, n_adjusted):
-            size = self.estimator.embedding_dim
+            size = self.params.embedding_dim
             own = nn.Sequential(nn.ReLU(), nn.Linear(size, n_adjusted))
             return Beside(self.make_mlp(n_features, size), own)
 
@@ -263,9 +282,9 @@ class Beside(nn.Module):
 class Deeper(Variant):
     """The network's own prediction has two hidden layers."""
 
-    class architecture(NONAArchitecture):
+    class architecture(Layers):
         def make_layers(self, n_features, n_adjusted):
-            compared = self.make_mlp(n_features, self.estimator.embedding_dim)
+            compared = self.make_mlp(n_features, self.params.embedding_dim)
             deeper = MLPEmbedding(n_features, n_adjusted, (128, 128), skip_connection=True)
             return Concatenation([compared, deeper])
 
@@ -273,7 +292,7 @@ class Deeper(Variant):
 class Dropped(Variant):
     """A tenth of the hidden units is left out of each step."""
 
-    class architecture(NONAArchitecture):
+    class architecture(Layers):
         def make_mlp(self, n_features, n_outputs):
             mlp = super().make_mlp(n_features, n_outputs)
             mlp.layers.insert(2, nn.Dropout(0.1))

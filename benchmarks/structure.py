@@ -29,6 +29,8 @@ ON_TOP = "_inspection/", "_persistence/onnx", "__main__.py"
 #: Words of the review that name nothing, as local names and in sentences.
 LOCALS, WORDS = ("found", "each", "own"), ("each", "other", "others", "those")
 N_ROWS = 300
+#: They are no calls; from Python 3.12 on, they have no frames.
+COMPREHENSIONS = "<listcomp>", "<setcomp>", "<dictcomp>"
 
 #: The most that each figure may be; those of tests are a share of the lines of code.
 LIMITS = {
@@ -187,7 +189,8 @@ class Calls:
 
 
 def is_ours(code):
-    return code.co_filename.startswith(str(ROOT)) and code.co_name != "<module>"
+    ours = code.co_filename.startswith(str(ROOT))
+    return ours and code.co_name not in ("<module>", *COMPREHENSIONS)
 
 
 class FramesOfProducts(TorchFunctionMode):
@@ -222,7 +225,7 @@ def runs():
     n_threads = torch.get_num_threads()
     torch.set_num_threads(1)  # then queries are compared in this thread
     try:
-        embedding = NONARegressor(similarity="l2", max_iter=3, random_state=0).fit(X, y)
+        embedding = NONARegressor(similarity="l2", trend=None, max_iter=3).fit(X, y)
         with FramesOfProducts(N_ROWS) as products:
             embedding.predict(X[:5])
     finally:

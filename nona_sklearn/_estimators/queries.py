@@ -192,7 +192,8 @@ def evaluate(estimator: Any, X: Any, *, with_added: bool = False) -> tuple[Any, 
     if ids is None:
         return fitted, bank.evaluate(head)
     read_queries(fitted, X)  # an error if another network has embedded them
-    return fitted, bank.evaluate(head)[bank.positions(ids.cpu().numpy())]
+    rows = bank.positions(ids.cpu().numpy())
+    return fitted, bank.evaluate_rows(head, rows, leave_out="itself")
 
 
 def evaluate_in_blocks(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Self, overload
@@ -112,7 +111,11 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
         fitted, evaluations = evaluate_in_blocks(self, X, with_added=return_std)
         decode = fitted.targets_.decode
         if not return_std:
-            return concatenate_stream(decode(evaluation.mean()) for evaluation in evaluations)
+            values = bytearray()  # small arrays that are kept would split the heap
+            for evaluation in evaluations:
+                predictions = decode(evaluation.mean())
+                values += predictions.tobytes()
+            return np.frombuffer(values, predictions.dtype).reshape(-1, *predictions.shape[1:])
         calibration = fitted.bank_.calibration or Calibration()
         mean, std = zip(
             *((q.mean(), Distribution(q, calibration).std()[:, 0]) for q in evaluations),
@@ -557,11 +560,3 @@ def check_return_std(return_std: Any, quantiles: Any) -> None:
         raise ValueError(
             "return_std=True is of the mean, quantiles come instead of it: call predict twice"
         )
-
-
-def concatenate_stream(parts: Iterable[np.ndarray]) -> np.ndarray:
-    """Join arrays of numbers as they come: small ones that are kept would split the heap."""
-    numbers = bytearray()
-    for part in parts:
-        numbers += part.tobytes()
-    return np.frombuffer(numbers, part.dtype).reshape(-1, *part.shape[1:])

@@ -86,8 +86,9 @@ def _score_candidates(
     """
     bounds = evaluation.one_head.bounds
 
-    def score_block(queries: slice, rows: WeightedRows) -> tuple[Tensor, Tensor]:
-        values, plain_weights, truth = rows.values.unbind(2), rows.weights(), residual[queries]
+    def score_block(rows: WeightedRows) -> tuple[Tensor, Tensor]:
+        values, plain_weights = rows.values.unbind(2), rows.weights()
+        truth = residual[rows.queries]
         predictions = [weighted_mean(plain_weights, column) for column in values]
         on_grid = [
             GridValues(column - prediction, noise.scale)

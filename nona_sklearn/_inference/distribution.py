@@ -81,15 +81,6 @@ class Calibration:
     errors: tuple[tuple[float, ...], ...] = field(default=(), repr=False)
     ranks: tuple[tuple[int, ...], ...] = field(default=(), repr=False)
 
-    def noises(self, n_outputs: int) -> list[Noise | None]:
-        """The noise of each output; None: there is none."""
-        scales = self.noise or (0.0,) * n_outputs
-        errors = self.errors or (NORMAL,) * n_outputs
-        return [
-            Noise(scale, shape) if scale else None
-            for scale, shape in zip(scales, errors, strict=True)
-        ]
-
 
 class Discrete:
     """Distributions of one output without noise, one for each of q queries.
@@ -195,6 +186,15 @@ class Noise:
         centers = random.choice(self.errors, size=shape)
         drawn = centers + self.width * random.normal(size=shape)
         return torch.from_numpy(self.scale * drawn / self.shrink)
+
+
+def noises_of(calibration: Calibration, n_outputs: int) -> list[Noise | None]:
+    """The noise of every output; None: there is none."""
+    scales = calibration.noise or (0.0,) * n_outputs
+    errors = calibration.errors or (NORMAL,) * n_outputs
+    return [
+        Noise(scale, shape) if scale else None for scale, shape in zip(scales, errors, strict=True)
+    ]
 
 
 class GridValues:
@@ -430,7 +430,7 @@ class Distribution:
         self.evaluation, self.calibration = evaluation, calibration
         self.head = evaluation.one_head
         n_outputs = evaluation.neighbors.columns.shape[1]
-        self.noises = calibration.noises(n_outputs)
+        self.noises = noises_of(calibration, n_outputs)
 
     def of_outputs(self, rows: WeightedRows, added: Tensor | None) -> Iterator[Discrete | Widened]:
         """Yield each output's distributions of the queries of some rows: they take much memory.
@@ -495,8 +495,8 @@ class Distribution:
         """Quantiles of each output, at levels that depend on each other as errors do."""
         levels = draw_levels(self.calibration.ranks, random_state, shape)
 
-        def sample(queries: slice, rows: WeightedRows) -> Tensor:
-            return self.quantiles_of(rows, self._added(queries), levels[queries]).mT
+        def sample(rows: WeightedRows) -> Tensor:
+            return self.quantiles_of(rows, self._added(rows.queries), levels[rows.queries]).mT
 
         return self._join(self.evaluation.map_weighted_rows(sample, precise=True), 1)
 
@@ -511,7 +511,8 @@ class Distribution:
             no_noise if noise is None else noise.draw(random_state, shape) for noise in self.noises
         ]
 
-        def sample(queries: slice, rows: WeightedRows) -> Tensor:
+        def sample(rows: WeightedRows) -> Tensor:
+            queries = rows.queries
             weights = rows.weights(self.calibration.power)
             cumulated = weights.cumsum(dim=1)
             height = uniform[queries].to(cumulated) * cumulated[:, -1:]
@@ -531,8 +532,8 @@ class Distribution:
     def _map(self, describe: Callable[[Discrete | Widened], Tensor]) -> np.ndarray:
         """What describes (q, k) each output's distributions, for all queries."""
 
-        def of_block(queries: slice, rows: WeightedRows) -> Tensor:
-            outputs = self.of_outputs(rows, self._added(queries))
+        def of_block(rows: WeightedRows) -> Tensor:
+            outputs = self.of_outputs(rows, self._added(rows.queries))
             return torch.stack([describe(output) for output in outputs], dim=2)
 
         return self._join(self.evaluation.map_weighted_rows(of_block, precise=True), 2)

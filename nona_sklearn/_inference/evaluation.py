@@ -117,7 +117,7 @@ class Evaluation:
 
     def mean(self) -> Tensor:
         """Predictions, (q,) or (q, c), in float64; of isolated queries as if nothing is known."""
-        return self._joined(self.map_weighted_rows(lambda _, rows: rows.mean()))
+        return self._joined(self.map_weighted_rows(WeightedRows.mean))
 
     def weigh(self) -> Callable[[], Tensor]:
         """Weigh the rows once; what is returned is :meth:`mean` by these weights.
@@ -125,7 +125,7 @@ class Evaluation:
         It may be called after each change of the head that changes no weight.
         """
 
-        def keep(_: slice, rows: WeightedRows) -> WeightedRows:
+        def keep(rows: WeightedRows) -> WeightedRows:
             rows.mean()  # what takes time is kept with the rows
             return rows
 
@@ -139,7 +139,7 @@ class Evaluation:
 
     def plain_mean(self) -> Tensor:
         """Weighted means of the values, (q,) or (q, c), not adjusted, in float64."""
-        return self._shaped(self.map_weighted_rows(lambda _, rows: rows.plain_mean()))
+        return self._shaped(self.map_weighted_rows(WeightedRows.plain_mean))
 
     def _joined(self, blocks: list[Tensor]) -> Tensor:
         """Predictions of blocks, those of isolated queries as if nothing is known."""
@@ -197,7 +197,7 @@ class Evaluation:
 
     def sparse_weights(self, tolerance: float = 0.0) -> sparse.csr_array:
         """Weights (q, n) above a tolerance, in float64, normalised to sum to 1."""
-        blocks = self.map_weighted_rows(lambda _, rows: rows.sparse(tolerance))
+        blocks = self.map_weighted_rows(lambda rows: rows.sparse(tolerance))
         empty = sparse.csr_array((0, len(self.neighbors)))
         weights = sparse.vstack([empty, *blocks], format="csr")
         weights.data /= np.repeat(weights.sum(axis=1), np.diff(weights.indptr))
@@ -209,21 +209,21 @@ class Evaluation:
         These are the heaviest, heaviest first.
         """
         values = self.query.new_zeros(0, k, self.neighbors.columns.shape[1]).double()
-        blocks = self.map_weighted_rows(lambda _, rows: rows.heaviest(k))
+        blocks = self.map_weighted_rows(lambda rows: rows.heaviest(k))
         empty = values[..., 0], values[..., 0].long(), values
         weights, positions, values = map(torch.cat, zip(empty, *blocks, strict=True))
         return weights, positions, values
 
     def network_shares(self, k: int) -> Tensor:
         """Each network's share of the weights of the k heaviest neighbours, (q, k, K)."""
-        shares = self.map_weighted_rows(lambda _, rows: rows.network_shares(k).movedim(0, 2))
+        shares = self.map_weighted_rows(lambda rows: rows.network_shares(k).movedim(0, 2))
         empty = self.query.new_zeros(0, k, len(self.split_by_head)).double()
         return torch.cat([empty, *shares])
 
     def sensitivities(self) -> Tensor:
         """By how much adjusted values change with each network's g, and with f, (q, K, 2, c)."""
         blocks = self.map_weighted_rows(
-            lambda _, rows: torch.stack([part.sensitivity for part in rows.networks], dim=1)
+            lambda rows: torch.stack([part.sensitivity for part in rows.networks], dim=1)
         )
         empty = self.neighbors.columns.new_zeros(0, len(self.split_by_head), 2, 1)
         return torch.cat(blocks) if blocks else empty
@@ -250,19 +250,19 @@ class Evaluation:
 
     def step_sums(self) -> Tensor:
         """Each query's steps, summed over the neighbours, (q,); every head has a step."""
-        return self._of_each_query(lambda rows: rows.step_sum(), of_all=True)
+        return self._of_each_query(WeightedRows.step_sum, of_all=True)
 
     def _of_each_query(
         self, function: Callable[[WeightedRows], Tensor], of_all: bool = False
     ) -> Tensor:
         """A number for each query, (q,), in float64."""
-        blocks = self.map_weighted_rows(lambda _, rows: function(rows).double(), of_all=of_all)
+        blocks = self.map_weighted_rows(lambda rows: function(rows).double(), of_all=of_all)
         return torch.cat([self.query.new_zeros(0).double(), *blocks])
 
     def distances(self) -> Tensor:
         """Euclidean distances to the nearest neighbour in each network's space, (q, K)."""
         blocks = self.map_weighted_rows(
-            lambda _, rows: torch.cat([part.distance for part in rows.networks], dim=1),
+            lambda rows: torch.cat([part.distance for part in rows.networks], dim=1),
         )
         empty = self.query.new_zeros(0, len(self.split_by_head)).double()
         return torch.cat([empty, *blocks])
@@ -284,9 +284,9 @@ class Evaluation:
         """
         totals, adding = self.neighbors.columns.new_zeros(3, len(self.neighbors)), Lock()
 
-        def add_influence(queries, rows):
-            shifts = None if self.shifts is None else self.shifts[queries]
-            errors = None if residuals is None else residuals[queries]
+        def add_influence(rows: WeightedRows) -> None:
+            shifts = None if self.shifts is None else self.shifts[rows.queries]
+            errors = None if residuals is None else residuals[rows.queries]
             sums = influence_of_block(rows, shifts, errors)
             with adding:
                 totals.add_(sums)
@@ -299,9 +299,9 @@ class Evaluation:
     def changes(self) -> Tensor:
         """Changes of the predictions without each neighbour, (q, n, n_outputs), as above."""
 
-        def of_block(queries, rows):
+        def of_block(rows: WeightedRows) -> Tensor:
             if self.shifts is not None:
-                return torch.stack([*changes_with(rows, self.shifts[queries])], dim=2)
+                return torch.stack([*changes_with(rows, self.shifts[rows.queries])], dim=2)
             return rows.by_row(torch.stack([*changes_without(rows)], dim=2))
 
         columns = self.neighbors.columns
@@ -330,67 +330,70 @@ class Evaluation:
 
     def map_weighted_rows(
         self,
-        function: Callable[[slice, WeightedRows], Any],
+        function: Callable[[WeightedRows], Any],
         precise: bool = False,
         of_all: bool = False,
         n_columns: int | None = None,
     ) -> list[Any]:
-        """Apply a function to each block of queries: their slice, and their weighted rows.
+        """Apply a function to the weighted rows of every block of queries.
 
-        Similarities of few rows are in float64. Those of all rows are in their own precision,
-        unless they are to be `precise`, as a small power of a weight needs them to be. With
-        `of_all`, all rows are taken even where only the nearest have weight. A function that holds
-        more numbers for a query than weights states it as `n_columns`.
+        Similarities of few rows are in float64. Similarities of all rows are in their own
+        precision, unless they are to be `precise`, as a small power of a weight needs them to be.
+        With `of_all`, all rows are taken even where only the nearest have weight. A function that
+        holds more numbers for a query than weights states it as `n_columns`.
         """
         nearest_rows = None if of_all else self.search()
-
-        def of_block(queries: slice) -> Any:
-            excluded = None if self.exclusion is None else self.exclusion.of(queries)
-            left_out = None if self.left_out is None else self.left_out[queries]
-            networks = []
-            for i, (head, query, z) in enumerate(self.split_by_head):
-                if nearest_rows is not None:
-                    candidates = nearest_rows[i][queries]
-                else:
-                    by_l2 = self._fades(head)
-                    candidates = compare_all(head, query[queries], z, excluded, by_l2)
-                # Weights depend on how finely similarities are rounded where a step is on them.
-                steps_on_similarity = head.step is not None and head.step.on == "similarity"
-                if (nearest_rows is not None or precise) and not steps_on_similarity:
-                    precise_similarity = candidates.similarity.double()
-                    candidates = replace(candidates, similarity=precise_similarity)
-                rows = head.rows_class(
-                    head,
-                    query[queries],
-                    z,
-                    self.neighbors.columns,
-                    candidates,
-                    self.neighbors.log_prior,
-                    self.neighbors.adjustment_scale,
-                    self.neighbors.offset,
-                    None if self.offset is None else self.offset[queries],
-                    left_out,
-                    None if self.added is None else self.added[queries],
-                )
-                networks.append(rows)
-            return function(queries, WeightedRows(networks, excluded))
-
         if n_columns is None:
             n_columns = len(self.neighbors)
             if nearest_rows is not None and self.left_out is None:  # its residuals are of all rows
                 n_columns = sum(part.similarity.shape[1] for part in nearest_rows)
-        return self._map_in_threads(of_block, max(1, BLOCK_PAIRS // max(1, n_columns)))
 
-    def _map_in_threads(self, function: Callable[[slice], Any], most: int) -> list[Any]:
-        """Apply a function to blocks of at most so many queries.
+        def of_block(queries: slice) -> Any:
+            return function(self._weigh_block(queries, nearest_rows, precise))
 
-        A block is too small to share among threads, so on the CPU each thread has its own.
+        return self._in_blocks(of_block, max(1, BLOCK_PAIRS // max(1, n_columns)))
+
+    def _weigh_block(
+        self, queries: slice, nearest_rows: tuple[Candidates, ...] | None, precise: bool
+    ) -> WeightedRows:
+        """The rows of a block of queries: the nearest ones, or all."""
+        excluded = None if self.exclusion is None else self.exclusion.of(queries)
+        networks = []
+        for i, (head, query, z) in enumerate(self.split_by_head):
+            if nearest_rows is not None:
+                candidates = nearest_rows[i][queries]
+            else:
+                candidates = compare_all(head, query[queries], z, excluded, self._fades(head))
+            # Weights depend on how finely similarities are rounded where a step is on them.
+            steps_on_similarity = head.step is not None and head.step.on == "similarity"
+            if (nearest_rows is not None or precise) and not steps_on_similarity:
+                candidates = replace(candidates, similarity=candidates.similarity.double())
+            rows = head.rows_class(
+                head,
+                query[queries],
+                z,
+                self.neighbors.columns,
+                candidates,
+                self.neighbors.log_prior,
+                self.neighbors.adjustment_scale,
+                self.neighbors.offset,
+                None if self.offset is None else self.offset[queries],
+                None if self.left_out is None else self.left_out[queries],
+                None if self.added is None else self.added[queries],
+            )
+            networks.append(rows)
+        return WeightedRows(networks, queries, excluded)
+
+    def _in_blocks(self, function: Callable[[slice], Any], most: int) -> list[Any]:
+        """Apply a function to blocks of at most so many queries, in threads.
+
+        A block is too small to share among threads, so on the CPU every thread has its own.
         """
         on_cpu = self.query.device.type == "cpu"
         n_threads = min(torch.get_num_threads(), most) if on_cpu else 1
         size = min(most, max(LEAST_QUERY_BLOCK, math.ceil(len(self) / n_threads)))
         blocks = spans(len(self), size)
-        apply = torch.inference_mode()(function)  # each thread has a mode of its own
+        apply = torch.inference_mode()(function)  # a thread has a mode of its own
         if not on_cpu or torch.get_num_threads() == 1:
             return [apply(queries) for queries in blocks]
         return WORKERS.map(apply, blocks, n_threads)
@@ -436,8 +439,7 @@ class Evaluation:
             return networks
 
         at_once = [index.n_queries_at_once(k) for index, k in zip(indexes, wanted, strict=True)]
-        blocks = self._map_in_threads(find, min(SEARCHED_QUERIES, *at_once))
-        blocks = blocks or [find(slice(0, 0))]
+        blocks = self._in_blocks(find, min(SEARCHED_QUERIES, *at_once)) or [find(slice(0, 0))]
         networks = tuple(Candidates.concatenate(list(of)) for of in zip(*blocks, strict=True))
         if bounds is not None:
             self.nearest_rows = networks
@@ -470,7 +472,7 @@ class Evaluation:
             return index.query(query[queries], k, excluded)
 
         size = min(SEARCHED_QUERIES, index.n_queries_at_once(k))
-        blocks = self._map_in_threads(find, size) or [find(slice(0, 0))]
+        blocks = self._in_blocks(find, size) or [find(slice(0, 0))]
         nearness, positions = map(torch.cat, zip(*blocks, strict=True))
         distances = (float(similarity == "cosine") - nearness.double()).clamp_min(0)
         return distances, positions.masked_fill(nearness == -math.inf, -1)

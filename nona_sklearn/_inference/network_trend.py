@@ -164,7 +164,7 @@ class NetworkTrend(Trend):
         """Changes of all values without each row, by the same trend, (n, n) for each output."""
         evaluation = replace(self._evaluate_rows(np.arange(len(self.bank))), shifts=None)
 
-        def of_block(_: slice, rows: WeightedRows) -> list[sparse.csr_array]:
+        def of_block(rows: WeightedRows) -> list[sparse.csr_array]:
             every = np.arange(rows.n_rows)
             positions = every if rows.positions is None else rows.positions.cpu().numpy()
             changes = (change.cpu().numpy() for change in changes_without(rows))

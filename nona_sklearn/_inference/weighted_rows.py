@@ -26,12 +26,14 @@ class WeightedRows:
     ----------
     networks : list of Rows
         The rows of each network.
+    queries : slice
+        Which of the queries of an evaluation these are.
     excluded : pairs or bool Tensor of shape (q, n), optional
         Queries, and rows of the bank that are excluded for them.
     """
 
-    def __init__(self, networks: list[Rows], excluded: Excluded = None):
-        self.networks, self.excluded = networks, excluded
+    def __init__(self, networks: list[Rows], queries: slice, excluded: Excluded = None):
+        self.networks, self.queries, self.excluded = networks, queries, excluded
         self.n_rows = len(networks[0].targets)
 
     def __len__(self) -> int:

@@ -20,7 +20,7 @@ from torch.nn import functional as F
 
 from .._data.names import free_name
 from .._inference.bank import NeighborBank
-from .._inference.distribution import Calibration, distribution_of
+from .._inference.distribution import Calibration, distribution_of, noises_of
 from .._network.network import NeighborNetwork
 from .._utils.extras import import_extra
 from .._utils.files import as_path, destination, put_in_place
@@ -202,7 +202,7 @@ class Graph(nn.Module):
         calibration = bank.calibration or Calibration()
         self.power = calibration.power
         n_outputs = bank.neighbors.columns.shape[1]
-        self.noises = calibration.noises(n_outputs)
+        self.noises = noises_of(calibration, n_outputs)
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         features, added = self.scaler(self.encoding(*inputs)), None

@@ -111,8 +111,8 @@ class NONAHead(nn.Module):
     >>> from nona_sklearn import NONAHead, SoftStep
     >>> head = NONAHead(step=SoftStep("s1"))
     >>> query, neighbors, targets = torch.zeros(1, 2), torch.eye(2), torch.tensor([1.0, 3.0])
-    >>> head(query, neighbors, targets)
-    tensor([2.], grad_fn=<MvBackward0>)
+    >>> head(query, neighbors, targets).detach()
+    tensor([2.])
     """
 
     rows_class: ClassVar[type[Rows]] = Rows

@@ -197,7 +197,10 @@ class Rows:
     def weigh(
         self, queries: Tensor | slice = slice(None), leaving: Tensor | None = None
     ) -> Tensor:
-        """Weights (q, m) in float64 that sum to 1, without one candidate (q, 1) if it is given."""
+        """Weights (q, m) in float64 that sum to 1, or to 0 without neighbours.
+
+        One candidate of every query, (q, 1), may be left out.
+        """
         similarity, excluded = self.candidates.similarity[queries], None
         n_columns, most = similarity.shape[1], self.head.n_neighbors
         n_admitted = self.candidates.n_admitted
@@ -232,10 +235,7 @@ class Rows:
             return self.query
         return self.head.metric_part(self.neighbors)[rows]
 
-    @cached_property
-    def weights(self) -> Tensor:
-        """Weights of the candidates, (q, m); each row's sum is 1, or 0 without neighbours."""
-        return self.weigh()
+    weights = cached_property(weigh)  # of all candidates
 
     def shares(self, power: float = 1.0) -> Tensor:
         """Weights to a power, (q, m), as shares of their sum.

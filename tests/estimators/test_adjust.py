@@ -154,7 +154,7 @@ def test_predictions_at_once_and_tile_by_tile_are_the_same(similarity, step, lea
         (weights[..., None] * adjusted).sum(dim=1), expected, rtol=0, atol=2e-5
     )
     [behind] = evaluation.map_weighted_rows(
-        lambda _, behind: (behind.weights()[..., None] * behind.values).sum(1)
+        lambda behind: (behind.weights()[..., None] * behind.values).sum(1)
     )
     torch.testing.assert_close(behind, expected, rtol=0, atol=2e-5)
 

@@ -247,7 +247,7 @@ def test_whole_rows_are_those_of_all_blocks(bank, head, monkeypatch):
     changes = bank.evaluate(head, Embedded(query)).influence()
     monkeypatch.setattr("nona_sklearn._inference.evaluation.BLOCK_PAIRS", 4 * 40)
     evaluation = bank.evaluate(head, Embedded(query))
-    behind = torch.cat(evaluation.map_weighted_rows(lambda _, behind: behind.weights()))
+    behind = torch.cat(evaluation.map_weighted_rows(lambda behind: behind.weights()))
     torch.testing.assert_close(behind, expected, rtol=0, atol=1e-6)
     torch.testing.assert_close(evaluation.influence(), changes, rtol=0, atol=1e-6)
 
@@ -256,7 +256,7 @@ def test_blocks_hold_a_number_of_weights(bank, monkeypatch):
     monkeypatch.setattr("nona_sklearn._inference.evaluation.BLOCK_PAIRS", 2 * len(bank))
     for head, most in [(NONAHead(), 2), (NONAHead(n_neighbors=19), 4)]:  # one more is searched
         sizes = bank.evaluate(head, Embedded(queries(9))).map_weighted_rows(
-            lambda block, _: block.stop - block.start
+            lambda rows: rows.queries.stop - rows.queries.start
         )
         assert max(sizes) == most
 
