@@ -29,7 +29,7 @@ def cross_fit(
     """Return training rows, (n, n_encoded), encoded by functions fitted without their fold.
 
     ``fit(X, targets)``, with targets (n, n_targets), returns a function that encodes rows, ordered
-    by target. The overall mean replaces the mean of the fitted folds, which is low where the targets
+    by target. The overall mean replaces the mean of the fitted folds, which is low where targets
     of the left-out fold are high.
     """
     # The folds are the same for every random_state, since different folds would only add noise.

@@ -103,7 +103,7 @@ class SmoothClipScaler(RobustScaler):
 
 
 def _normal_scores(quantiles: np.ndarray) -> np.ndarray:
-    """Return the normal scores of quantiles; equal quantiles have the score of their mean level."""
+    """Return normal scores of quantiles; equal quantiles have the score of their mean level."""
     _, which, counts = np.unique(quantiles, return_inverse=True, return_counts=True)
     levels = np.bincount(which, QUANTILE_LEVELS) / counts
     return ndtri(levels[which].clip(LEAST_LEVEL, 1 - LEAST_LEVEL))

@@ -150,7 +150,7 @@ class SparseEncoder:
         return np.hstack([components, self.scores_.transform(X)])
 
     def _scaled(self, components: np.ndarray, X: csr_array) -> np.ndarray:
-        """Return coordinates (n, k), scaled to the lengths of rows (n, n_features) or to one length.
+        """Return coordinates (n, k), scaled to the lengths of X's rows, or to a common length.
 
         Without scaling, rows of rare words, which the singular vectors miss, would be near zero.
         """

@@ -25,7 +25,7 @@ def is_frame(X: Any, parameter: str = "X") -> bool:
     try:
         table = nw.from_native(X, pass_through=True)
     except nw.exceptions.DuplicateError:
-        names = getattr(X, "column_names", X.columns)  # the columns of an Arrow table are not names
+        names = getattr(X, "column_names", X.columns)  # Arrow's columns are not names
         refuse_repeated([*names], parameter)
         raise
     if isinstance(table, nw.LazyFrame):
@@ -46,8 +46,8 @@ def check_table(
     """Return a validated DataFrame with the columns of fit in order, array or CSR matrix.
 
     With ``reset=True``, in fit, the estimator stores the number and the labels of the columns;
-    later columns are compared with them. `contents` describe the columns in fit, to refuse an array
-    in place of a DataFrame.
+    later columns are compared with them. `contents` describe the columns in fit, to refuse an
+    array in place of a DataFrame.
     """
     refuse_no_table(X, reset)
     if issparse(X) and not accept_sparse:
@@ -114,7 +114,7 @@ def read_again(estimator: BaseEstimator, X: Any) -> Any:
 
 
 def refuse_no_table(X: Any, in_fit: bool) -> None:
-    """Raise for a Series, targets in place of a table, a file, and what only pandas reads."""
+    """Raise if X is a Series, targets, a file, or an object that only pandas reads."""
     if nw.dependencies.is_into_series(X):
         remedy = "one row of a pandas DataFrame is X.loc[[label]] or X.iloc[[position]]"
         if in_fit:
@@ -123,7 +123,7 @@ def refuse_no_table(X: Any, in_fit: bool) -> None:
                 "targets, X and y are swapped: it is fit(X, y)"
             )
         raise ValueError(f"Expected 2D array, got a Series of {len(X)} values instead: {remedy}")
-    if issparse(X):  # some kinds are dicts
+    if issparse(X):  # a DOK matrix is a dict
         return
     if in_fit and isinstance(X, np.ndarray) and X.ndim == 1 and X.dtype.names is None:
         raise ValueError(
@@ -251,14 +251,14 @@ def stack_rows(*tables: Any) -> Any:
 
 
 def gather_cells(X: Any, rows: np.ndarray) -> Any:
-    """Return a table (m, d) whose cell in column j is that of row ``rows[i, j]`` of X, (n, d)."""
+    """Return a table (m, d) with cells ``X[rows[i, j], j]`` of X, (n, d)."""
     if issparse(X):
         return type(X)(gather_cells(X.toarray(), rows))
     if isinstance(X, np.ndarray):
         return np.take_along_axis(X, rows, axis=0)
     frame = nw.maybe_reset_index(nw.from_native(X, eager_only=True))
     all_names = names_of_columns(frame)
-    together: dict[bytes, list] = {}  # columns whose cells are of the same rows
+    together: dict[bytes, list] = {}  # columns whose cells come from the same rows
     for name, chosen in zip(all_names, rows.T, strict=True):
         together.setdefault(chosen.tobytes(), []).append(name)
     parts = [
