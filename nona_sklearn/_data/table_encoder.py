@@ -45,21 +45,21 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
     column                              encoding
     ==================================  ========================================================
     number, boolean, duration           the value (of a duration, in seconds)
-    missing number or date              the median, and an indicator column if values were missing
+    missing number, duration or date    the median, and an indicator column if values were missing
                                         in fit
     category                            a column for every level; rare levels share one column with
                                         levels that were not in fit. Without rare levels, a level
                                         that was not in fit has the column means, the shares of the
                                         levels
-    category of more than               within an estimator, the mean target of the level (for a
-    `max_categories` levels             training row, from the remaining rows), except with groups
-                                        or times; otherwise as above
+    category of more than               within an estimator, the mean target of the level
+    `max_categories` levels             (cross-fitted for training rows), except with groups or
+                                        times; otherwise as above
     a missing category                  a level
     ordered category                    a column for every level, and the position in the order
     date                                year, days passed, and sine and cosine of the position in
                                         the year, the week and the day, where they differ
     strings that are all numbers        numbers, with a warning: 25.3, -4e3, 1,234.50, 12%, $3.20,
-                                        12 EUR or, if 3.20 is the only reading, 3,20. Strings such
+                                        12 EUR or, if no other reading fits, 3,20. Strings such
                                         as "", NA or ? are missing values. Codes stay categories:
                                         one has a leading zero, or all are whole numbers that are
                                         years, few that repeat, or too long

@@ -182,7 +182,7 @@ class RegressionTargets:
         self, y: np.ndarray, sample_weight: np.ndarray | None = None, given: Any = None
     ) -> RegressionTargets:
         """Learn the scale of validated targets; `given` is the user's `y`."""
-        scaler = StandardScaler().set_output(transform="default")  # arrays, despite sklearn.set_config
+        scaler = StandardScaler().set_output(transform="default")  # not DataFrames
         values = self.to_values(y)
         columns = as_columns(values)
         one_output = values.ndim == 1
@@ -329,7 +329,7 @@ class RegressionTargets:
 
     @property
     def balanced(self) -> bool:
-        """Return whether the mean of the outputs' losses is geometric, which needs positive losses."""
+        """Return whether the mean of outputs' losses is geometric, which needs positive losses."""
         return self.n_adjusted > 1 and self.loss is nn.MSELoss
 
     def make_head(self, *args, **kwargs) -> NONAHead:

@@ -37,8 +37,8 @@ class TimeKind:
     has_zone: bool = False  # whether dates have a time zone
     #: Difference in time at which the weight doubles, in units of the times.
     half_life: float = math.inf
-    #: Time at which age does not change the weight. It is near the latest row, and rounded, so that
-    #: it does not reveal the time of a removed row.
+    #: Time at which age does not change the weight. It is near the latest row, and rounded, so
+    #: that it does not reveal the time of a removed row.
     latest: float = 0.0
 
     def fading(self, half_life: Any, times: np.ndarray) -> TimeKind:

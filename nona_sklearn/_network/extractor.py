@@ -233,7 +233,7 @@ def supervised_components(X: Tensor, y: Tensor, n_components: int, n_scores: int
 
 
 def relevance(X: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Return shares of the columns' variances explained beyond chance by the targets, (n_features,).
+    """Return shares (n_features,) of the columns' variances that targets explain beyond chance.
 
     They are adjusted R^2 of linear regressions of the columns on the targets, an analysis of
     variance for classes, and at least :data:`LEAST` of the share that chance explains.
