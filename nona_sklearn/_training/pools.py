@@ -25,7 +25,7 @@ class DatasetPool:
     values: Tensor  # values that predictions average, (n,) or (n, n_outputs)
     size: int  # number of neighbours in a step; all rows, if there are fewer
     generator: Generator
-    groups: Tensor | None = None  # (n,), codes; rows of a group are no neighbours; None: single rows
+    groups: Tensor | None = None  # (n,), codes; a group has no neighbours in itself; None: rows
     log_prior: Tensor | None = None  # (n,), logarithms of prior weights; None: equal weights
     times: Tensor | None = None  # (n,)
     window: float = 0.0  # neighbours in training differ in time by more than this

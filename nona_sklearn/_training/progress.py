@@ -18,12 +18,12 @@ EPOCHS = 20  # least number of epochs for which a network should have time
 
 @dataclass(frozen=True)
 class Budget:
-    """The time of a whole fit, of which a network gets its share when its training begins."""
+    """Divide the time of a fit; a network receives a share when its training begins."""
 
-    end: float  # on the clock of time.time, which other machines have, too; infinity: no limit
+    end: float  # on the clock of time.time, shared between machines; infinity: no limit
     n_networks: int = 1
-    n_workers: int = 1  # how many networks are trained at a time
-    refinement: float = 0.0  # seconds of each network after its epochs
+    n_workers: int = 1  # number of networks that are trained at a time
+    refinement: float = 0.0  # seconds of a network after its epochs
 
     @classmethod
     def from_now(cls, max_time: float | None, n_networks: int = 1, n_workers: int = 1) -> Budget:

@@ -22,8 +22,8 @@ from .pools import DatasetPool
 REFINE_ENTRIES = 2**24  # query-neighbour pairs per candidate
 ALONE_ENTRIES = 2**22  # the same for training rows as queries; few parameters need few pairs
 
-#: Share of the best loss by which the loss of fewer neighbours may be higher, if one standard error
-#: is less. On few validation rows, a standard error is too small as a tolerance.
+#: Share of the best loss by which the loss of fewer neighbours may be higher, if one standard
+#: error is less. On few validation rows, a standard error is too small as a tolerance.
 TOLERANCE, TOLERANCE_OF_CLASSES = 0.05, 0.02
 N_PARTS = 50  # parts of the rows, whose losses give the standard error
 ROUNDING = 1e-12  # loss of equal targets, in units of the targets
@@ -103,9 +103,9 @@ def refine(
     """Refine the head of an evaluation on all training rows, by the loss on rows with true values.
 
     The ascending candidates `n_neighbors` are compared first; the remaining refinements use the
-    chosen number. `weights` are further arguments of the loss. If outputs are `balanced`, the errors
-    of an output are divided by the errors before, since a geometric mean over the few rows of a
-    part would be too small by chance.
+    chosen number. `weights` are further arguments of the loss. If outputs are `balanced`, the
+    errors of an output are divided by the errors before, since a geometric mean over the few rows
+    of a part would be too small by chance.
     """
     head, bank = evaluation.head, evaluation.neighbors
     assert isinstance(head, NONAHead)  # networks are not averaged yet

@@ -38,8 +38,8 @@ def sparse_rows(
 ) -> csr_array:
     """Return the kept values (q, m) as a sparse array (q, n_columns), in their order.
 
-    `columns` has shape (q, m) or (m,). Indices have 32 bits if possible, since most of scikit-learn
-    requires 32 bits.
+    `columns` has shape (q, m) or (m,). Indices have 32 bits if possible, as most of scikit-learn
+    requires.
     """
     starts = np.concatenate([[0], kept.sum(axis=1).cumsum()])
     columns = np.broadcast_to(columns, kept.shape)[kept]

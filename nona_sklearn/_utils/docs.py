@@ -24,7 +24,7 @@ class Documented:
     _doc_link_template = page_template(SITE)
 
     def _doc_link_url_param_generator(self) -> dict[str, str]:
-        from .._version import __version__  # imported here, since the release script runs this file alone
+        from .._version import __version__  # the release script runs this file alone
 
         return {"version": f"v{__version__}", "name": type(self).__name__}
 
