@@ -102,8 +102,9 @@ def most_are_in_vain(history: list[dict]) -> bool:
 def _workers(config: TrainingConfig, n_jobs: int | None) -> tuple[bool, int]:
     """Return whether networks train in threads that take turns, and the number at a time.
 
-    Networks train one at a time with a feature extractor, which may draw from torch's global
-    generator, with callbacks, which may be unsafe in threads, and with skorch's tables.
+    In one process, networks train one at a time with a feature extractor, which may draw from
+    torch's global generator, with callbacks, which may be unsafe in threads, and with skorch's
+    tables, whose rows would mix.
     """
     n_threads, n_workers = torch.get_num_threads(), effective_n_jobs(n_jobs)
     extracts = config.extractor is not None

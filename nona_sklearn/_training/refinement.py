@@ -74,7 +74,8 @@ def evaluate_on_bank(
 ) -> tuple[Evaluation, Sample]:
     """Return the evaluation of validation rows, or left-out training rows, on all training rows.
 
-    The evaluated rows, a part of the shuffled rows, are returned as well.
+    The evaluated rows are returned as well. They are the first of the validation rows, which must
+    be shuffled, or a random part of the training rows.
     """
     neighbors = Neighbors(network.embed(pool.X), pool.values, pool.log_prior)
     n_queries = how_many(len(neighbors), held_out=valid is not None)
