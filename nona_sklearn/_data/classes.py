@@ -28,49 +28,35 @@ from .targets import check_targets, place_of, refuse_none
 
 OF_NUMBERS = "for numbers use NONARegressor or SoftStepKNeighborsRegressor"
 
-#: Factor of the sample weight for each class of an output.
+#: Factors of the sample weight for the classes of an output.
 Factors = dict[Hashable, float]
 
 
 @storable
 class ClassTargets:
-    """Classes: averaged as one-hot rows, the classes of several outputs side by side.
+    """Encode classes as one-hot rows, whose weighted means are probabilities.
 
-    Parameters
-    ----------
-    margin : float, optional
-        By how much a class must be ahead for training to let it be (AS-Softmax). None: it never
-        does, and minimises the log loss.
-    smoothing : bool, default=True
-        Whether the classes' frequencies take part in each probability (see
-        :class:`~nona_sklearn.attention.ClassHead`).
-
-    Attributes
-    ----------
-    classes : list of ndarray
-        The labels of each output: sorted, or in the order of ordered categories.
-    several : bool
-        Whether `y` has an axis of outputs.
-    of_labels : bool
-        Whether they are an indicator matrix of labels.
-    frequencies : ndarray of shape (C,)
-        How frequent each class is.
+    The one-hot columns of several outputs are side by side; C is the number of columns.
     """
 
     bounds = None
     whole = False
     balanced = False
 
+    # Set by fit: `classes`, the labels of every output, sorted or in the order of the categories;
+    # `several`, whether `y` has an axis of outputs; `of_labels`, whether `y` is an indicator
+    # matrix; and `frequencies`, the class frequencies, (C,).
+
     def __init__(self, margin: float | None = None, smoothing: bool = True):
-        self.margin = margin
-        self.smoothing = smoothing
+        self.margin = margin  # lead of a class at which AS-Softmax ignores it; None: log loss
+        self.smoothing = smoothing  # whether probabilities are smoothed by the class frequencies
 
     # -- labels --------------------------------------------------------------------------------
 
     def check(self, y: Any, rows: np.ndarray | None = None) -> np.ndarray:
-        """Validate labels, (n,) or (n, n_outputs); one column becomes (n,), with a warning.
+        """Return validated labels, (n,) or (n, n_outputs); messages number the rows by `rows`.
 
-        Messages number the rows by `rows`, (n,), or from 0.
+        A single column becomes (n,), with a warning.
         """
         refuse_none(y)
         if issparse(y):
@@ -100,11 +86,11 @@ class ClassTargets:
     def fit_checked(
         self, labels: np.ndarray, sample_weight: np.ndarray | None = None, given: Any = None
     ) -> ClassTargets:
-        """Fit to labels that :meth:`check` returned; `given` are those of the user."""
+        """Learn the classes of validated labels; `given` is the user's `y`."""
         self.several = labels.ndim == 2
         columns = label_columns(labels)
         orders = [None] * len(columns) if given is None else _orders_of(given)
-        if len(orders) != len(columns):  # an array has several outputs in one object
+        if len(orders) != len(columns):  # an array is one object, even with several outputs
             orders = [None] * len(columns)
         self.classes = [
             _in_order(np.unique(column), order)
@@ -116,11 +102,11 @@ class ClassTargets:
         return self
 
     def values(self, y: Any) -> Tensor:
-        """Validate labels, and make the one-hot rows that neighbours have, float64 (n, C)."""
+        """Validate labels, and return them as one-hot rows, float64 (n, C)."""
         return self._one_hot(self.check(y), y)
 
     def to_values(self, labels: np.ndarray) -> Tensor:
-        """Turn labels that :meth:`check` returned into one-hot rows."""
+        """Return validated labels as one-hot rows, float64 (n, C)."""
         return self._one_hot(labels, labels)
 
     def _one_hot(self, labels: np.ndarray, y: Any) -> Tensor:
@@ -140,7 +126,7 @@ class ClassTargets:
         return torch.from_numpy(np.concatenate(blocks, axis=1)).double()
 
     def check_same(self, earlier: ClassTargets) -> None:
-        """Raise if training cannot go on from an earlier fit, since that had other classes."""
+        """Raise if the classes differ from the classes of the earlier fit."""
         before = earlier.listed()
         now = self.listed()
         if before != now:
@@ -150,7 +136,7 @@ class ClassTargets:
             )
 
     def listed(self) -> list:
-        """Return the labels as a list, for several outputs a list of lists."""
+        """Return the classes as a list, or as a list of lists for several outputs."""
         lists = [classes.tolist() for classes in self.classes]
         return lists if self.several else lists[0]
 
@@ -158,27 +144,27 @@ class ClassTargets:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Number of classes of each output."""
+        """Return the numbers of classes of the outputs."""
         return tuple(len(classes) for classes in self.classes)
 
     @property
     def class_slices(self) -> list[slice]:
-        """The columns of one-hot rows that belong to each output."""
+        """Return the slices of one-hot columns that belong to the outputs."""
         return spans_of(self.sizes)
 
     @property
     def n_adjusted(self) -> int:
-        """Number of values that a network itself predicts for a row."""
+        """Return the number of values that a network adjusts for a row."""
         return sum(self.sizes)
 
     @property
     def unit(self) -> Tensor:
-        """What 1 of a network's adjustments is worth: they are logarithms of odds."""
+        """Return the units of a network's adjustments, (C,): 1, since they are log odds."""
         return torch.ones(sum(self.sizes), dtype=torch.float64)
 
     @property
     def loss(self) -> Callable[..., nn.Module]:
-        """Make what training minimises, of probabilities and one-hot rows."""
+        """Return a factory of the loss that compares probabilities with one-hot rows."""
         if self.margin is None:
             return partial(LogLoss, self.sizes)
         if self.of_labels:
@@ -186,21 +172,21 @@ class ClassTargets:
         return partial(ASSoftmaxLoss, self.sizes, self.margin)
 
     def make_head(self, *args, **kwargs) -> ClassHead:
-        """Build the head that adds up the classes' weights."""
+        """Return a head that adds up the weights of the classes."""
         prior = torch.as_tensor(self.frequencies)
         kwargs |= {"prior": prior, "sizes": self.sizes, "smoothing": self.smoothing}
         return ClassHead(*args, **kwargs)
 
     def encode(self, values: Tensor) -> Tensor:
-        """Make of one-hot rows what a network learns: the same in float32."""
+        """Return one-hot rows as float32, which a network learns."""
         return values.float()
 
     def restore(self, encoded: Tensor) -> Tensor:
-        """Turn predictions of a network, which are probabilities, into probabilities."""
+        """Return a network's predictions, which are probabilities, as float64."""
         return encoded.double()
 
     def decode(self, means: Tensor) -> np.ndarray:
-        """Turn probabilities, (q, C), into the most probable labels."""
+        """Return the most probable labels, given probabilities (q, C)."""
         labels = [
             classes[block.argmax(dim=1).cpu().numpy()]
             for classes, block in zip(self.classes, means.split(self.sizes, dim=1), strict=True)
@@ -208,10 +194,10 @@ class ClassTargets:
         return _side_by_side(labels) if self.several else labels[0]
 
     def log_odds(self, logarithms: np.ndarray) -> np.ndarray:
-        """Turn logarithms of probabilities, or differences of them, (..., C), into log odds.
+        """Return log odds, given logarithms of probabilities or their differences, (..., C).
 
-        An output of two classes has the log odds of the second. An output of more classes has a
-        centred log-ratio for each: the logarithm less the mean over the classes.
+        Two classes have the log odds of the second. More classes have centred log-ratios: the
+        logarithms less their mean over the classes.
         """
         blocks = [logarithms[..., columns] for columns in self.class_slices]
         return np.concatenate(
@@ -225,7 +211,7 @@ class ClassTargets:
         )
 
     def ends_of_log_odds(self, target_names: Sequence[str] | None) -> list[str]:
-        """Return the ends of the names of log odds: output, if several, and class, if over 2."""
+        """Return the suffixes of log odds: the output if several, and the class if over 2."""
         ends = []
         outputs = ends_of_outputs(target_names, len(self.classes))
         for output, classes in zip(outputs, self.classes, strict=True):
@@ -240,9 +226,9 @@ class ClassTargets:
         validation_fraction: float,
         random_state: np.random.RandomState,
     ) -> list[Split]:
-        """Split rows as :meth:`RegressionTargets.split`, stratified by the classes of all outputs.
+        """Return splits that are stratified by the classes of all outputs, one for every network.
 
-        A group counts as its first row's class.
+        A group has the class of its first row.
         """
         units = np.arange(len(values)) if groups is None else groups
         _, first = np.unique(units, return_index=True)
@@ -254,19 +240,19 @@ class ClassTargets:
 
 
 def label_columns(labels: np.ndarray) -> list[np.ndarray]:
-    """List the labels of each output, (n,), of labels (n,) or (n, n_outputs)."""
+    """Return the outputs' labels, (n,), given labels (n,) or (n, n_outputs)."""
     return [_plain(column) for column in labels.reshape(len(labels), -1).T]
 
 
 def _plain(labels: np.ndarray) -> np.ndarray:
-    """Convert numbers and truth values among objects as a list of them is converted."""
+    """Return objects that are all numbers or booleans as an array of numbers or booleans."""
     if labels.dtype == object and all(isinstance(label, Real | np.bool_) for label in labels):
         return np.array(labels.tolist())
     return labels
 
 
 def _side_by_side(columns: Sequence[np.ndarray]) -> np.ndarray:
-    """Stack labels of several outputs, (n, n_outputs): objects, if they are of several kinds."""
+    """Return stacked labels (n, n_outputs), as objects if the outputs have different kinds."""
     alike = len({column.dtype.kind for column in columns}) == 1
     return np.stack(columns if alike else [c.astype(object) for c in columns], axis=1)
 
@@ -289,17 +275,17 @@ def _check_labels(columns: Sequence[np.ndarray], y: Any, rows: np.ndarray | None
             f"{kinds}: {label!r:.80} in {place}; y.astype(str) makes strings of them"
         )
     for column in columns:
-        # scikit-learn refuses bytes, though they can be told apart.
+        # scikit-learn refuses bytes, although bytes are valid labels here.
         if not all(isinstance(label, bytes) for label in column):
             check_classification_targets(column)
 
 
 def _are_unsupported(labels: np.ndarray) -> np.ndarray:
-    """Return which labels of an output, (n,), are no class."""
+    """Return whether labels (n,) are unsupported as classes, bool (n,)."""
     if labels.dtype.kind == "f":
-        with np.errstate(invalid="ignore"):  # infinity, and numbers beyond its range
+        with np.errstate(invalid="ignore"):  # infinity, and numbers beyond int64
             return labels != labels.astype(np.int64)
-    # scikit-learn has a message for sequences, once its form of sets of labels.
+    # Sequences pass, since scikit-learn has a message for them (its former multilabel format).
     allowed: tuple[Any, ...] = (bytes, list | tuple)
     if labels.dtype != object or any(all(isinstance(x, kind) for x in labels) for kind in allowed):
         return np.zeros(len(labels), dtype=bool)
@@ -307,13 +293,13 @@ def _are_unsupported(labels: np.ndarray) -> np.ndarray:
 
 
 def _first_label(wrong: np.ndarray, columns: Sequence[np.ndarray]) -> Any:
-    """Return the first wrong label, as Python has it."""
+    """Return the first wrong label as a Python object."""
     row, output = np.argwhere(wrong)[0]
     return columns[output][[row]].tolist()[0]
 
 
 def _orders_of(y: Any) -> list[tuple | None]:
-    """Return the categories of each output in their order; None if they have no order."""
+    """Return the ordered categories of the outputs, or None for an output without an order."""
     frame = nw.from_native(y, pass_through=True, allow_series=True)
     if isinstance(frame, nw.DataFrame):
         return [_order_of(series) for series in frame.iter_columns()]
@@ -336,7 +322,7 @@ def _order_of(series: nw.Series) -> tuple | None:
 
 
 def _in_order(classes: np.ndarray, order: tuple | None) -> np.ndarray:
-    """Bring sorted classes into the order of their categories, if those have one."""
+    """Return the classes in the order of their categories, or as they are without an order."""
     if order is None:
         return classes
     rank = {category: i for i, category in enumerate(order)}
@@ -344,7 +330,7 @@ def _in_order(classes: np.ndarray, order: tuple | None) -> np.ndarray:
 
 
 def warn_of_classes(classes: Sequence[np.ndarray], stacklevel: int) -> None:
-    """Warn of an output with one class, and of classes in another order than metrics take."""
+    """Warn about an output with one class, and about classes that are not sorted."""
     for output, labels in enumerate(classes):
         where = f" in output {output}" if len(classes) > 1 else ""
         if len(labels) == 1:
@@ -371,10 +357,10 @@ def warn_of_classes(classes: Sequence[np.ndarray], stacklevel: int) -> None:
 def find_factors(
     class_weight: Any, y: np.ndarray, weights: np.ndarray, names: Sequence[str] | None
 ) -> list[Factors]:
-    """Return the factors of the classes of each output that the parameter `class_weight` means.
+    """Return the class factors of the outputs, according to `class_weight`.
 
-    `y` are labels (n,) or (n, n_outputs), `weights` sample weights (n,), and `names` those of the
-    outputs.
+    `y` has shape (n,) or (n, n_outputs), `weights` are sample weights (n,), and `names` are names
+    of the outputs.
     """
     columns = label_columns(y)
     if isinstance(class_weight, str):
@@ -398,12 +384,12 @@ def find_factors(
 
 
 def balancing(labels: np.ndarray, weights: np.ndarray) -> Factors:
-    """Return factors of weights (n,) by which the classes of an output weigh the same.
+    """Return factors that give the classes of an output equal total weight.
 
-    scikit-learn's factors depend on rows of weight 0; these do not.
+    Unlike scikit-learn's factors, they are independent of rows of weight 0.
     """
     classes, codes = np.unique(labels, return_inverse=True)
-    # In units of the largest, so that no sum is beyond the range of numbers.
+    # Weights are divided by the largest weight, so that sums do not overflow.
     weight = np.bincount(codes, weights / (weights.max() or 1.0), len(classes))
     mean = weight.sum() / max(1, np.count_nonzero(weight))
     factors = np.divide(mean, weight, out=np.zeros_like(weight), where=weight > 0)
@@ -411,7 +397,7 @@ def balancing(labels: np.ndarray, weights: np.ndarray) -> Factors:
 
 
 def _check_factors(weight_of: Mapping, classes: np.ndarray, end: str) -> Factors:
-    """Check the weights that are given for classes of an output; a class without one counts 1."""
+    """Return validated weights of an output's classes; a class without a weight has 1."""
     for label, weight in weight_of.items():
         if is_missing(label):
             raise ValueError(f"class_weight must be for classes, got a missing label{end}")
@@ -436,7 +422,7 @@ def _as_python(value: Any) -> Any:
 
 
 def weigh_classes(factors: list[Factors], y: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Multiply weights (n,) by the factors of the rows' labels; at least two rows must count."""
+    """Return weights (n,) times the factors of the labels; raise if fewer than 2 are positive."""
     row_factors = []
     for factor_of, labels in zip(factors, label_columns(y), strict=True):
         classes, codes = np.unique(labels, return_inverse=True)
@@ -453,7 +439,7 @@ def weigh_classes(factors: list[Factors], y: np.ndarray, weights: np.ndarray) ->
 def weigh_values(
     factors: list[Factors], targets: ClassTargets, values: Tensor, weights: np.ndarray
 ) -> np.ndarray:
-    """Multiply weights (n,) by the factors of the rows' classes, one-hot (n, C)."""
+    """Return weights (n,) times the factors of the classes, given one-hot rows (n, C)."""
     blocks = values.cpu().split(targets.sizes, dim=1)
     factors_of_outputs = weights_of_classes(factors, targets.classes)
     pairs = zip(blocks, factors_of_outputs, strict=True)
@@ -461,7 +447,7 @@ def weigh_values(
 
 
 def weights_of_classes(factors: list[Factors] | None, classes: Sequence) -> list[np.ndarray]:
-    """Return the factor of each class of each output, (n_classes,); 1 without class weights."""
+    """Return the outputs' class factors, (n_classes,); they are 1 without class weights."""
     return [
         np.array([factor_of.get(label, 1.0) for label in labels])
         for factor_of, labels in zip(factors or [{}] * len(classes), classes, strict=True)
@@ -469,8 +455,8 @@ def weights_of_classes(factors: list[Factors] | None, classes: Sequence) -> list
 
 
 def _multiply_weights(sample_weight: np.ndarray, factors: Sequence[np.ndarray]) -> np.ndarray:
-    """Multiply weights (n,) by factors (n,) of each output; float64 must hold each product."""
-    with np.errstate(all="ignore"):  # the check below finds what overflows
+    """Return weights (n,) times the outputs' factors (n,); raise if a product overflows."""
+    with np.errstate(all="ignore"):  # the check below finds overflows
         factor = np.prod(factors, axis=0)
         product = sample_weight * factor
     lost = (product == 0) != ((sample_weight == 0) | (factor == 0))

@@ -1,7 +1,4 @@
-"""What fit learns about a column, by which the columns of later tables are read.
-
-A column of texts has a vectoriser, a column of dates the parts of the calendar that vary.
-"""
+"""Column specifications: fit learns them, and the columns of later tables are read with them."""
 
 from __future__ import annotations
 
@@ -42,8 +39,8 @@ def _position_in_year(moments: np.ndarray) -> np.ndarray:
     return (moments - first) / (last - first)
 
 
-#: Parts of a date, NaN where it is missing: the year, the days passed, and the position in the
-#: year, the week and the day, on circles, whose end is next to their beginning.
+#: Functions that return the parts of dates, NaN for missing dates. Positions in the year, the week
+#: and the day are on circles, so that the end is next to the beginning.
 CALENDAR: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "year": _year,
     "days": _days,
@@ -57,7 +54,7 @@ CALENDAR: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 
 
 def varying_parts(moments: np.ndarray) -> tuple[str, ...]:
-    """Return the parts of :data:`CALENDAR` in which dates differ, or the days if there is none."""
+    """Return the parts of :data:`CALENDAR` in which dates differ, or the days if none differs."""
     given = moments[~np.isnat(moments)]
     varies = {name: np.ptp(part(given)) > 1e-9 for name, part in CALENDAR.items() if len(given)}
     return tuple(name for name in varies if varies[name]) or ("days",)
@@ -65,18 +62,18 @@ def varying_parts(moments: np.ndarray) -> tuple[str, ...]:
 
 # -- texts -------------------------------------------------------------------------------------
 
-N_COMPONENTS = 30  # of sparse features, as in skrub's StringEncoder
-#: Smaller singular values, as a share of the largest, are rounding, which scaling would enlarge.
+N_COMPONENTS = 30  # most components of sparse features, as in skrub's StringEncoder
+#: Singular values below this share of the largest are rounding errors, enlarged by scaling.
 LEAST_COMPONENT = 1e-6
 
 
 def default_vectorizer() -> TfidfVectorizer:
-    """Make the vectoriser of columns that are named without one: n-grams of characters."""
+    """Return the default vectoriser, TF-IDF of character n-grams."""
     return TfidfVectorizer(analyzer="char_wb", ngram_range=(3, 4))
 
 
 def check_vectorizer(vectorizer: Any, label: str) -> None:
-    """Raise if what `text_features` has for a column does not make numbers of texts."""
+    """Raise if the vectoriser of a column is neither a transformer nor a function."""
     is_transformer = hasattr(vectorizer, "fit") and hasattr(vectorizer, "transform")
     if isinstance(vectorizer, type) or not (is_transformer or callable(vectorizer)):
         raise TypeError(
@@ -88,17 +85,17 @@ def check_vectorizer(vectorizer: Any, label: str) -> None:
 @storable
 @dataclass(frozen=True, eq=False)
 class TextEncoder:
-    """What makes numbers of a column's texts."""
+    """Encode the texts of a column as numbers."""
 
-    #: Fitted, or a function from a list of str to an array (n, d). None, if all texts were missing
-    #: in fit: they become 0.
+    #: Fitted transformer, or function of a list of str that returns (n, d). None if all texts were
+    #: missing in fit: texts become 0.
     vectorizer: Any
     svd: TruncatedSVD | None = None  # reduces sparse features
     n_outputs: int | None = None
 
     @classmethod
     def fit(cls, vectorizer: Any, texts: Sequence[str]) -> TextEncoder:
-        """Fit a copy of a transformer to texts, and what reduces its sparse features."""
+        """Return an encoder whose transformer, a copy, and SVD are fitted to texts."""
         if not any(map(str.strip, texts)):
             return cls(None, None, 1)
         svd = None
@@ -110,7 +107,7 @@ class TextEncoder:
         return cls(vectorizer, svd, encoded.shape[1])
 
     def encode(self, texts: Sequence[str]) -> np.ndarray:
-        """Make finite numbers of texts, (n, n_outputs), and check what the vectoriser returns."""
+        """Return texts as numbers (n, n_outputs); raise if the vectoriser's result is invalid."""
         vectorizer = self.vectorizer
         if vectorizer is None:
             return np.zeros((len(texts), 1))
@@ -138,12 +135,12 @@ class TextEncoder:
 
 
 def _fit_svd(features: Any) -> TruncatedSVD | None:
-    """Fit a TruncatedSVD, and drop components at rounding level; return None if d is small."""
+    """Return a TruncatedSVD without components at rounding level, or None if d is small."""
     n_rows, n_features = features.shape
     if n_features <= N_COMPONENTS:
         return None
     svd = TruncatedSVD(min(N_COMPONENTS, n_rows), random_state=0)
-    with np.errstate(all="ignore"):  # the variance of equal texts is 0, and shares of it undefined
+    with np.errstate(all="ignore"):  # equal texts have variance 0, whose shares are undefined
         svd.fit(features)
     sizes = svd.singular_values_
     svd.components_ = svd.components_[sizes >= LEAST_COMPONENT * sizes[0]]
@@ -156,17 +153,17 @@ def _fit_svd(features: Any) -> TruncatedSVD | None:
 @storable
 @dataclass(frozen=True)
 class ColumnSpec:
-    """What fit learned about a column of the training table."""
+    """Store what fit learned about a column of the training table."""
 
     column: Column  # without its values
-    holds: str  # its contents in words, which later columns must have
-    parts: tuple[str, ...] = ()  # of dates, which parts of CALENDAR vary in the training rows
+    holds: str  # the contents in words, which must be the same in later columns
+    parts: tuple[str, ...] = ()  # parts of CALENDAR in which the dates of training rows vary
     text_features: TextEncoder | None = None
     by_targets: bool = False  # whether a level is encoded by the mean of the targets at it
 
     @classmethod
     def of(cls, column: Column, vectorizer: Any = None) -> ColumnSpec:
-        """Learn from a training column; a column of texts has a vectoriser."""
+        """Return the specification of a training column; a column of texts has a vectoriser."""
         plain = replace(column, values=column.values[:0], texts=None)
         parts = varying_parts(column.values) if column.kind == "date" else ()
         encoder = None
@@ -177,35 +174,35 @@ class ColumnSpec:
 
     @property
     def is_category(self) -> bool:
-        """Whether the column has levels."""
+        """Return whether the column has levels."""
         return self.column.kind == "category"
 
     @property
     def is_one_hot(self) -> bool:
-        """Whether each frequent level becomes a column."""
+        """Return whether frequent levels are one-hot encoded."""
         return self.is_category and not self.by_targets
 
     @property
     def is_text(self) -> bool:
-        """Whether a vectoriser makes numbers of the column."""
+        """Return whether a vectoriser encodes the column."""
         return self.text_features is not None
 
     @property
     def marks_gaps(self) -> bool:
-        """Whether gaps are filled and marked: a category has a level for them, a text is empty."""
+        """Return whether gaps are filled and marked: not in categories, nor in texts."""
         return not self.is_category and not self.is_text
 
     @property
     def is_number(self) -> bool:
-        """Whether the column has numbers: values, parts of dates, or positions in an order."""
+        """Return whether the column has numbers: values, parts of dates, or ordered positions."""
         return self.marks_gaps or self.column.levels is not None
 
     def number_names(self, name: str) -> list[str]:
-        """Name what :meth:`numbers` returns for a column called `name`."""
+        """Return the names of the columns of :meth:`numbers`, for a column called `name`."""
         return [f"{name}_{part}" for part in self.parts] or [name]
 
     def text_names(self, name: str) -> list[str]:
-        """Name what :meth:`texts` returns for a column called `name`."""
+        """Return the names of the columns of :meth:`texts`, for a column called `name`."""
         assert self.text_features is not None
         return [f"{name}_{i}" for i in range(self.text_features.n_outputs or 0)]
 
@@ -226,14 +223,14 @@ class ColumnSpec:
         return self.as_in_fit(column).as_category().values
 
     def texts(self, column: Column) -> np.ndarray:
-        """Return what the vectoriser makes of a column of texts, (n, n_outputs)."""
+        """Return a column of texts as numbers, (n, n_outputs)."""
         assert self.text_features is not None
         column = self.as_in_fit(column)
         with _naming_text_features(column):
             return self.text_features.encode(column.values.tolist())
 
     def as_in_fit(self, column: Column) -> Column:
-        """Read a later column as the one in fit; raise if it has other contents."""
+        """Return a later column, read as in fit; raise if its contents differ from fit."""
         column = read_as(column, self.column)
         if self.is_text:
             column = column.as_text()
@@ -250,7 +247,7 @@ class ColumnSpec:
 
 @contextmanager
 def _naming_text_features(column: Column) -> Iterator[None]:
-    """Name the column in errors of its vectoriser."""
+    """Add the column's name to errors of its vectoriser."""
     try:
         yield
     except (ValueError, TypeError) as error:

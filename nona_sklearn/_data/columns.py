@@ -1,4 +1,4 @@
-"""The columns of a table, an array or any DataFrame: what a column holds, as plain values."""
+"""Columns of an array or a DataFrame of any library, read as plain values."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from .._utils.validation import are_missing
 from .row_values import row_values
 
 SHOWN = 80  # characters of a value in a message
-INEXACT = 2.0**53  # from here on float64 does not represent all integers
+INEXACT = 2.0**53  # from this number, float64 does not represent all integers
 SECOND = np.timedelta64(1, "s")
 
-#: Types of Python's objects in a column. Durations come first: NumPy's are integers, too.
+#: Types of Python objects in a column. Durations come first, since NumPy's are also integers.
 KINDS: dict[str, Any] = {
     "strings": str,
     "durations": datetime.timedelta | np.timedelta64,
@@ -32,11 +32,11 @@ KINDS: dict[str, Any] = {
     "dates": datetime.date | np.datetime64,  # a datetime is a date, too
 }
 OF_A_ZONE = "dates of a time zone"
-#: A date of ISO 8601's extended format, perhaps with a time: no category looks like that.
+#: A date in the extended format of ISO 8601, with an optional time. No category looks like it.
 ISO_DATE = re.compile(
     r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:?\d\d)?)?", re.ASCII
 )
-#: Descriptions of categories, by the kind of their levels: pandas.cut makes intervals.
+#: Descriptions of categories by the kind of their levels; pandas.cut returns intervals.
 LEVEL_CONTENTS = {
     "strings": "strings",
     "numbers": "numbers as categories",
@@ -47,29 +47,28 @@ LEVEL_CONTENTS = {
 @storable
 @dataclass(frozen=True)
 class Column:
-    """One column: what it holds, and its values.
+    """Hold the values of a column, and their kind.
 
-    Values of a number, a truth value or a duration (in seconds) are float64, NaN where missing.
-    Those of a category are objects, None where missing. Those of a text are str, empty where
-    missing. Those of a date are datetime64[us], in the local time of its time zone.
+    Numbers, booleans and durations (in seconds) are float64, categories objects, texts str, and
+    dates datetime64[us] in local time. Missing values are NaN, None, "" and NaT.
     """
 
-    name: Any  # a str or, in an array, its number
+    name: Any  # a str or, in an array, the number of the column
     kind: str  # 'number', 'duration', 'category', 'text', 'date', 'empty'
     values: np.ndarray  # (n,)
-    levels: tuple | None = None  # an ordered category's, in their order
-    time_zone: str | None = None  # that of dates, if they have one
-    texts: np.ndarray | None = None  # strings as given, None where missing; not a categorical's
-    form: Any = None  # how strings were read, see forms.py
+    levels: tuple | None = None  # ordered levels of an ordered category
+    time_zone: str | None = None  # of dates; None: they are naive
+    texts: np.ndarray | None = None  # strings as given, None if missing; unset for a categorical
+    form: Any = None  # form by which strings were read, see forms.py
 
     @property
     def label(self) -> str:
-        """The column's name in messages."""
+        """Return the column's name in messages."""
         return f"column {self.name!r}"
 
     @property
     def contents(self) -> str:
-        """What the column holds, in words."""
+        """Return the kind of the values, in words."""
         given = next((value for value in self.values if value is not None), None)
         if self.kind == "empty" or (self.kind == "category" and given is None):
             return "nothing"
@@ -81,17 +80,17 @@ class Column:
 
     @property
     def example(self) -> str:
-        """The end of a message: the first value that is not missing, if there is one."""
+        """Return the first value that is not missing, as the end of a message, or ""."""
         given = [value for value in self.values.tolist() if value is not None and value == value]
         return f", such as {given[0]!r:.{SHOWN}}" if given else ""
 
     def __getitem__(self, rows: np.ndarray) -> Column:
-        """Select some of the rows."""
+        """Return the column with the given rows."""
         texts = None if self.texts is None else self.texts[rows]
         return replace(self, values=self.values[rows], texts=texts)
 
     def as_text(self) -> Column:
-        """Make texts of strings, or of nothing; return a column of other values as it is."""
+        """Return strings, or an empty column, as texts; return any other column unchanged."""
         if self.texts is None and self.contents not in ("strings", "nothing"):
             return self
         values = self.values if self.texts is None else self.texts
@@ -99,7 +98,7 @@ class Column:
         return Column(self.name, "text", np.array(texts, dtype=object))
 
     def as_category(self) -> Column:
-        """Make categories of strings, truth values and exact integers."""
+        """Return strings, booleans and exact integers as categories."""
         if self.texts is not None:
             return Column(self.name, "category", self.texts)
         if self.kind in ("date", "duration"):
@@ -116,7 +115,7 @@ class Column:
 
 
 def read_columns(X: Any, time_zones: Sequence[str | None] | None = None) -> Iterator[Column]:
-    """Read the columns of a validated table, with dates in the columns' time zones, if given."""
+    """Yield the columns of a validated table, with dates in the given time zones."""
     in_array = isinstance(X, np.ndarray)
     columns: Iterable = X.T if in_array else nw.from_native(X, eager_only=True).iter_columns()
     zones = time_zones or repeat(None)
@@ -124,12 +123,12 @@ def read_columns(X: Any, time_zones: Sequence[str | None] | None = None) -> Iter
         name = j if in_array else values.name
         try:
             yield (_read_array if in_array else _read_series)(name, values, zone)
-        except ArithmeticError as error:  # a date that another zone lacks, Decimal("sNaN")
+        except ArithmeticError as error:  # a date that the time zone lacks, or Decimal("sNaN")
             raise ValueError(f"column {name!r} holds a value out of range: {error!r}") from error
 
 
 def read_values(name: str, values: Any, time_zone: str | None = None) -> Column:
-    """Read values beside a table: an array (n,), or a Series of any library."""
+    """Return an array (n,), or a Series of any library, as a column."""
     series = nw.from_native(values, allow_series=True, pass_through=True)
     if isinstance(series, nw.Series):
         return _read_series(name, series, time_zone)
@@ -140,7 +139,7 @@ def read_values(name: str, values: Any, time_zone: str | None = None) -> Column:
 
 
 def plain_values(X: Any) -> Iterator[np.ndarray]:
-    """Yield the values of a validated table's columns as it holds them; None for most gaps."""
+    """Yield the unconverted values of a validated table's columns; most gaps are None."""
     if isinstance(X, np.ndarray):
         yield from X.T
         return
@@ -181,7 +180,7 @@ def _read_series(name: Any, series: nw.Series, time_zone: str | None) -> Column:
         return _read_strings(name, _to_objects(series), time_zone)
     if dtype in (nw.Categorical, nw.Enum):
         levels = None
-        # narwhals has an Enum for pandas' ordered categories; polars' Enum merely lists its own.
+        # pandas' ordered categories are an Enum in narwhals. A polars Enum has no order.
         if isinstance(dtype, nw.Enum) and series.implementation.is_pandas_like():
             levels = tuple(dtype.categories)
         return _read_categories(name, _to_objects(series), levels)
@@ -197,7 +196,7 @@ def _read_series(name: Any, series: nw.Series, time_zone: str | None) -> Column:
 
 
 def _in_utc(series: nw.Series) -> tuple[nw.Series, str | None]:
-    """Convert pandas' moments in a zone that narwhals cannot read; return the zone's name, too."""
+    """Return a pandas Series in UTC, and its zone's name, if narwhals cannot read the zone."""
     native = series.to_native()
     zone = getattr(getattr(native, "dtype", None), "tz", None)
     if series.dtype != nw.Unknown or zone is None:
@@ -206,7 +205,7 @@ def _in_utc(series: nw.Series) -> tuple[nw.Series, str | None]:
 
 
 def _in_native_byte_order(series: nw.Series) -> nw.Series:
-    """Convert pandas' numbers to this machine's order of bytes: a file may have another."""
+    """Return numbers of a pandas Series in native byte order: a file may have the opposite."""
     dtype = getattr(series.to_native(), "dtype", None)
     if series.dtype != nw.Unknown or not isinstance(dtype, np.dtype) or dtype.kind not in "iuf":
         return series
@@ -215,17 +214,17 @@ def _in_native_byte_order(series: nw.Series) -> nw.Series:
 
 
 def _to_objects(series: nw.Series) -> np.ndarray:
-    """Return the values as Python's objects, None where they are missing."""
+    """Return the values of a Series as Python objects, None where they are missing."""
     values = object_array(series.to_list())
     values[series.is_null().to_numpy()] = None
     return values
 
 
 def _read_objects(name: Any, values: np.ndarray, time_zone: str | None) -> Column:
-    """Read Python's objects, which must be of one kind."""
+    """Return a column of Python objects, which must be of one kind."""
     values = _as_objects(values)
     kinds = [*_first_of_each_kind(values)]
-    if kinds == ["Period"]:  # of pandas: a date is its start
+    if kinds == ["Period"]:  # of pandas; its date is its start
         starts = [value and value.start_time.to_pydatetime() for value in values]
         return _read_objects(name, object_array(starts), time_zone)
     if kinds == [OF_A_ZONE]:
@@ -240,14 +239,14 @@ def _read_objects(name: Any, values: np.ndarray, time_zone: str | None) -> Colum
 
 
 def _as_objects(values: np.ndarray) -> np.ndarray:
-    """Copy the values as Python's objects, None where they are missing."""
+    """Return a copy of the values as Python objects, None where they are missing."""
     values = values.astype(object)
     values[are_missing(values)] = None
     return values
 
 
 def _read_strings(name: Any, values: np.ndarray, time_zone: str | None) -> Column:
-    """Read strings as dates, if all of them are, else as categories."""
+    """Return a column of dates if all strings are dates, else a column of categories."""
     category = replace(_read_categories(name, values), texts=values)
     dates = _parse_iso_dates(values)
     if dates is None:
@@ -259,7 +258,7 @@ def _read_strings(name: Any, values: np.ndarray, time_zone: str | None) -> Colum
 
 
 def _parse_iso_dates(texts: np.ndarray) -> np.ndarray | None:
-    """Return the dates in strings; None if one is no date, or only some have a time zone."""
+    """Return strings as dates, or None if one is no date or only a part has a time zone."""
     if not all(text is None or ISO_DATE.fullmatch(text) for text in texts):
         return None
     read = datetime.datetime.fromisoformat
@@ -282,7 +281,7 @@ def _read_numbers(name: Any, values: np.ndarray) -> Column:
             f"column {name!r} holds {infinite[0]}, which is near nothing: replace it, by NaN "
             "where it stands for a missing value"
         )
-    if np.isnan(values).all():  # so are empty columns of a file
+    if np.isnan(values).all():  # empty columns of a file are all NaN
         return _empty_column(name, len(values))
     return Column(name, "number", values)
 
@@ -303,7 +302,7 @@ READERS = {"numbers": _read_numbers, "durations": _read_durations, "dates": _rea
 
 
 def _read_categories(name: Any, values: np.ndarray, levels: tuple | None = None) -> Column:
-    """Read categories, which must be of one of the kinds in :data:`LEVEL_CONTENTS`."""
+    """Return a column of categories, whose kind must be in :data:`LEVEL_CONTENTS`."""
     examples = _first_of_each_kind(values)
     if len(examples) < 2 and examples.keys() <= LEVEL_CONTENTS.keys():
         return Column(name, "category", values, levels)
@@ -326,8 +325,8 @@ def _read_categories(name: Any, values: np.ndarray, levels: tuple | None = None)
 
 
 def _first_of_each_kind(values: np.ndarray) -> dict[str, Any]:
-    """Return the first value of each kind, by its kind; a missing value has no kind."""
-    first: dict[Any, Any] = {}  # by type, since finding the kind takes longer
+    """Return the first values of the kinds, by kind; missing values have no kind."""
+    first: dict[Any, Any] = {}  # by type, which is faster to find than the kind
     for value in values:
         if value is not None:
             first.setdefault((type(value), getattr(value, "tzinfo", None) is None), value)
@@ -338,7 +337,7 @@ def _first_of_each_kind(values: np.ndarray) -> dict[str, Any]:
 
 
 def _kind_of(value: Any) -> str:
-    """Return which of :data:`KINDS` an object is, or else its type."""
+    """Return the kind of an object in :data:`KINDS`, or else the name of its type."""
     kind = next((kind for kind, types in KINDS.items() if isinstance(value, types)), None)
     if kind is None:
         return type(value).__name__
@@ -346,7 +345,7 @@ def _kind_of(value: Any) -> str:
 
 
 def _common_zone(name: str) -> str:
-    """Return a time zone that all libraries have: UTC in place of pandas' fixed offsets."""
+    """Return a time zone that all libraries have: UTC for a fixed offset of pandas."""
     try:
         return ZoneInfo(name).key
     except ZoneInfoNotFoundError:
@@ -354,7 +353,7 @@ def _common_zone(name: str) -> str:
 
 
 def _read_zoned_dates(name: Any, values: np.ndarray, time_zone: str | None) -> Column:
-    """Read dates in the given time zone, else in the one that all name, else in UTC."""
+    """Return a column of dates in the given time zone, else in their common zone, else in UTC."""
     names = {getattr(value.tzinfo, "key", None) for value in values if value is not None}
     time_zone = time_zone or (names.pop() if len(names) == 1 else None) or "UTC"
     zone = datetime.UTC if time_zone == "UTC" else ZoneInfo(time_zone)

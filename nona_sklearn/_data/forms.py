@@ -1,4 +1,4 @@
-"""Forms in which people write numbers and dates as strings."""
+"""Forms of numbers and dates that are written as strings."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .columns import ISO_DATE, SHOWN, Column, read_values
 #: Marks of gaps beside numbers, in lower case.
 GAPS = {"", "-", "--", ".", "?", "na", "n/a", "#n/a", "<na>", "nan", "nat", "nil", "none", "null"}
 UNIT = re.compile(r"[%$€£¥₹]|USD|EUR|GBP|CHF|JPY|CNY|INR|CAD|AUD")
-#: The sign between groups of three digits, for each sign before the decimals.
+#: The sign between groups of three digits, by the sign before the decimals.
 SEPARATORS = {".": ",", ",": "."}
 NUMBERS = {
     decimal: re.compile(
@@ -29,20 +29,21 @@ NUMBERS = {
 }
 WHOLE = re.compile(r"[+-]?\d+(\.0*)?", re.ASCII)
 LEADING_ZERO = re.compile(r"[+-]?0\d", re.ASCII)
-#: Numbers that may be thousands: points, each before three digits at the end.
+#: A number whose point, before three digits at the end, may separate thousands.
 MAYBE_THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}\.\d{3}", re.ASCII)
 
-#: Whole numbers may be codes if they have no more levels, each in so many rows on average.
+#: Whole numbers may be codes if they have at most MOST_CODES levels, and at least ROWS_OF_A_CODE
+#: rows per level on average.
 MOST_CODES, ROWS_OF_A_CODE = 20, 2
 YEARS = range(1800, 2100)
-MOST_DIGITS = 15  # float64 represents all whole numbers of so many digits
+MOST_DIGITS = 15  # float64 represents all whole numbers of up to 15 digits
 #: A column has a form if this share of a sample of its strings matches.
 NEARLY, N_TRIED = 0.9, 200
 
-#: Formats of days, and of what may follow, for strptime. A day with points is before the month.
+#: Formats of days and of clock times, for strptime. In a date with points, the day comes first.
 DAY_FIRST, MONTH_FIRST = "%d/%m/%Y", "%m/%d/%Y"
 DIGITS_OF_A_DAY = "%Y%m%d"
-#: Digits of a day: strptime accepts fewer digits, and other centuries, which are numbers.
+#: A day of eight digits. strptime also accepts fewer digits and distant centuries: numbers.
 EIGHT_DIGITS = re.compile(r"(18|19|20)\d{6}(?!\d)", re.ASCII)
 DAYS = [
     DIGITS_OF_A_DAY,
@@ -62,7 +63,7 @@ CLOCKS = "", " %H:%M", " %H:%M:%S"
 @storable
 @dataclass(frozen=True)
 class NumberForm:
-    """Numbers that all have the same unit, or none, and the same decimal sign."""
+    """Read numbers that have the same unit, or none, and the same decimal sign."""
 
     unit: str = ""
     decimal: str = "."
@@ -76,7 +77,7 @@ class NumberForm:
         return f"numbers with {' and '.join(parts)}" if parts else "numbers"
 
     def read(self, text: str) -> float | None:
-        """Return the number in a string, or None if it has another form."""
+        """Return the number in a string, or None if the string does not have the form."""
         head, unit, tail = text.partition(self.unit) if self.unit else ("", "", text)
         head, tail = head.strip(), tail.strip()
         between_digits = head not in ("", "+", "-") and tail != ""
@@ -91,7 +92,7 @@ class NumberForm:
 @storable
 @dataclass(frozen=True)
 class DateForm:
-    """Dates of one format for strptime."""
+    """Read dates of one strptime format."""
 
     format: str
 
@@ -103,7 +104,7 @@ class DateForm:
         return f"dates of the form {self.format}"
 
     def read(self, text: str) -> datetime.datetime | None:
-        """Return the date in a string, or None if it has another form."""
+        """Return the date in a string, or None if the string does not have the form."""
         if self.format.startswith(DIGITS_OF_A_DAY) and not EIGHT_DIGITS.match(text):
             return None
         try:
@@ -116,9 +117,9 @@ Form = NumberForm | DateForm
 
 
 def read_strings(column: Column) -> Column:
-    """Read a column of strings as the numbers or dates that they all are, if all of one form.
+    """Return a column of strings as numbers or dates if all strings have one form.
 
-    Codes stay strings, and so do dates in which either number may be the day.
+    Codes, and dates whose day and month may be exchanged, stay strings.
     """
     forms = _forms_of(column)
     if column.texts is None or not forms or _day_may_be_month(forms):
@@ -127,7 +128,7 @@ def read_strings(column: Column) -> Column:
 
 
 def read_as(column: Column, fitted: Column) -> Column:
-    """Read a column of strings as the column in fit was read: by its form, or as ISO dates."""
+    """Return a column of strings, read by the form of the column in fit, or as ISO dates."""
     if column.kind != "category" or column.texts is None:
         return column
     if fitted.form is not None:
@@ -142,14 +143,14 @@ def read_as(column: Column, fitted: Column) -> Column:
 
 
 def has_two_readings(column: Column) -> bool:
-    """Whether a column holds dates as strings in which either number may be the day."""
+    """Return whether a column holds strings of dates whose day and month may be exchanged."""
     return _day_may_be_month(_forms_of(column))
 
 
 def unreadable_in(column: Column) -> str | None:
-    """Return the first string that is no number or date in a column of which nearly all are.
+    """Return the first string without a form in a column where nearly all strings have one.
 
-    There is none in categories: codes, and few levels that repeat.
+    Return None for categories, which are codes or few levels that repeat.
     """
     if column.kind != "category" or column.texts is None:
         return None
@@ -168,16 +169,16 @@ def unreadable_in(column: Column) -> str | None:
 
 
 def _matches(form: Form, text: str, of_one_length: bool) -> bool:
-    """Whether a string has a form; a number with a leading zero has none.
+    """Return whether a string has a form.
 
-    Codes have one length, so that leading zeros in strings of one length are no errors.
+    A leading zero is a code's if all strings have one length; otherwise it is a number's error.
     """
     is_padded = form.kind == "number" and not of_one_length and LEADING_ZERO.match(text)
     return form.read(text) is not None and not is_padded
 
 
 def describe_reading(column: Column) -> str:
-    """Describe what the strings of a column were read as: the longest, and a mark of gaps."""
+    """Return a description of how strings were read: the longest string, and a mark of gaps."""
     assert column.texts is not None
     pairs = [*zip(column.texts, column.values, strict=True)]
     given = [(text, value) for text, value in pairs if not _is_gap(text)]
@@ -193,7 +194,7 @@ def describe_reading(column: Column) -> str:
 
 
 def _forms_of(column: Column) -> list[Form]:
-    """Return the forms that all strings of a column have; codes have no form of numbers."""
+    """Return the forms that fit all strings of a column; codes have no form of numbers."""
     if column.kind != "category" or column.texts is None:
         return []
     texts = _given(column)
@@ -204,7 +205,7 @@ def _forms_of(column: Column) -> list[Form]:
 
 
 def _possible_forms(texts: Sequence[str]) -> list[Form]:
-    """List the forms that strings may have: numbers have the first unit in the strings, if any."""
+    """Return candidate forms of strings; numbers have the first unit in the strings, if any."""
     if not texts:
         return []
     unit = next(filter(None, map(UNIT.search, texts)), None)
@@ -213,7 +214,7 @@ def _possible_forms(texts: Sequence[str]) -> list[Form]:
 
 
 def _day_may_be_month(forms: list[Form]) -> bool:
-    """Whether both the day before the month and the month before the day fit."""
+    """Return whether both the day before the month and the month before the day fit."""
     dates = [form.format for form in forms if isinstance(form, DateForm)]
     return sum(date.startswith((DAY_FIRST, MONTH_FIRST)) for date in dates) > 1
 
@@ -234,7 +235,7 @@ def _unlike_in_fit(column: Column, held: str, text: str) -> ValueError:
 
 
 def _given(column: Column) -> list[str]:
-    """Return the strings of a column that are no gaps, without spaces around them."""
+    """Return the stripped strings of a column that are not gaps."""
     assert column.texts is not None
     return [text.strip() for text in column.texts if not _is_gap(text)]
 
@@ -244,10 +245,10 @@ def _is_gap(text: str | None) -> bool:
 
 
 def _are_codes(texts: Sequence[str]) -> bool:
-    """Whether strings are names rather than numbers.
+    """Return whether strings are codes rather than numbers.
 
-    They are if one has a leading zero. They also are if all are whole numbers that are years, or
-    few that repeat, or if one has more digits than float64.
+    Strings are codes if one has a leading zero. Whole numbers are codes, too, if all are years, if
+    they are few and repeat, or if one has more digits than float64.
     """
     if any(map(LEADING_ZERO.match, texts)):
         return True
@@ -260,5 +261,5 @@ def _are_codes(texts: Sequence[str]) -> bool:
 
 
 def _are_few(n_levels: int, n_rows: int) -> bool:
-    """Whether levels are few, and repeat."""
+    """Return whether levels are few, and repeat."""
     return n_levels <= MOST_CODES and ROWS_OF_A_CODE * n_levels <= n_rows

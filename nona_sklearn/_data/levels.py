@@ -1,7 +1,7 @@
-"""Categories as numbers: a column for each frequent level, or the mean target of each level.
+"""Encoders of categories: one-hot columns of frequent levels, or mean targets of levels.
 
-Mean targets are cross-fitted: a training row is encoded from the other folds. Otherwise its own
-target would be among its features.
+Mean targets are cross-fitted: a training row is encoded from folds without the row. Otherwise its
+target would leak into its features.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from .._utils.snapshots import snapshot
 from .._utils.storable import storable
 
 N_FOLDS = 5
-MOST_TARGETS = 16  # outputs, or classes: more would be too many columns
-RARE = "infrequent_sklearn"  # in the name of a column, as scikit-learn calls it
+MOST_TARGETS = 16  # most outputs or classes, which become columns
+RARE = "infrequent_sklearn"  # scikit-learn's name of the column of rare levels
 
 
 def cross_fit(
     fit: Callable[[Any, np.ndarray], Callable[[Any], np.ndarray]], X: Any, targets: np.ndarray
 ) -> np.ndarray:
-    """Encode each training row by what is fitted to the other folds, (n, n_encoded).
+    """Return training rows, (n, n_encoded), encoded by functions fitted without their fold.
 
-    `fit` takes rows of `X` and of `targets`, (n, n_targets). It returns a function that encodes
-    rows as columns of the first target, then as many of the next. Encodings are relative to the
-    mean of the folds they come from, which is low where a row's own targets are high.
+    ``fit(X, targets)``, with targets (n, n_targets), returns a function that encodes rows, ordered
+    by target. The overall mean replaces the mean of the fitted folds, which is low where targets
+    of the left-out fold are high.
     """
-    # The folds are the same for every random_state: other folds would only add chance.
+    # The folds are the same for every random_state, since different folds would only add noise.
     folds = KFold(min(N_FOLDS, len(targets)), shuffle=True, random_state=0)
     blocks, order = [], []
     for train, held_out in folds.split(targets):
@@ -44,9 +44,9 @@ def cross_fit(
 
 
 def columns_of_targets(encoded: np.ndarray) -> np.ndarray | None:
-    """Return encoded targets, (n,) or (n, c), as columns to fit, (n, n_targets), unless too many.
+    """Return encoded targets, (n,) or (n, c), as columns (n, n_targets), or None if too many.
 
-    The second of two classes alone is fitted: the first is what it leaves.
+    Two classes become one column, the second class.
     """
     columns = encoded.reshape(len(encoded), -1).astype(np.float64)
     if columns.shape[1] == 2 and (columns.sum(axis=1) == 1).all():
@@ -56,18 +56,17 @@ def columns_of_targets(encoded: np.ndarray) -> np.ndarray | None:
 
 @storable
 class LevelEncoder:
-    """Each level of a category as the mean of the targets at it, shrunk to the overall mean.
+    """Encode a level of a category as its mean target, shrunk towards the overall mean.
 
-    A level with one training row has the overall mean, as do levels that were not in fit.
+    A level that has one training row, or that was not in fit, has the overall mean.
     """
 
-    encoders_: list[TargetEncoder]  # one for each target: scikit-learn's takes one at a time
+    encoders_: list[TargetEncoder]  # (n_targets,), since scikit-learn's encoder takes one target
 
     def fit_transform(self, levels: np.ndarray, targets: np.ndarray) -> np.ndarray:
-        """Fit to training rows (n, n_categories), and encode them: (n, n_targets * n_categories).
+        """Return cross-fitted training rows, (n, n_targets * n_categories), ordered by target.
 
-        The categories are side by side for the first of the targets, (n, n_targets), then for the
-        next.
+        `levels` has shape (n, n_categories), `targets` (n, n_targets).
         """
         self._fit(levels, targets)
         return cross_fit(lambda *train: LevelEncoder()._fit(*train).transform, levels, targets)
@@ -79,11 +78,11 @@ class LevelEncoder:
 
     @property
     def levels_(self) -> list[list[Any]]:
-        """The levels of each category that are stored."""
+        """Return the stored levels of the categories."""
         return [levels.tolist() for levels in self.encoders_[0].categories_]
 
     def with_levels(self, levels: list[list[Any]]) -> LevelEncoder:
-        """Replace stored levels, and encode a replaced one by the overall mean."""
+        """Return a copy with the given levels; a replaced level has the overall mean."""
         copied = LevelEncoder()
         copied.encoders_ = [snapshot(encoder) for encoder in self.encoders_]
         for encoder in copied.encoders_:
@@ -97,11 +96,11 @@ class LevelEncoder:
         return copied
 
     def transform(self, levels: np.ndarray) -> np.ndarray:
-        """Encode new rows, by all training rows."""
+        """Return new rows, (n, n_targets * n_categories), encoded from all training rows."""
         return np.hstack([encoder.transform(levels) for encoder in self.encoders_])
 
     def names(self, names: list[str]) -> list[str]:
-        """Name the columns that categories with these names become."""
+        """Return the names of the encoded columns, given the names of the categories."""
         n_targets = len(self.encoders_)
         marks = ["target"] if n_targets == 1 else [f"target{i}" for i in range(n_targets)]
         return [f"{name}_{mark}" for mark in marks for name in names]
@@ -109,24 +108,23 @@ class LevelEncoder:
 
 @storable
 class FrequentLevels:
-    """Each frequent level of a category as a column of 0 and 1; rare levels share one.
+    """One-hot encode frequent levels of categories; rare and unknown levels share one column.
 
-    Rare levels are not stored, so that the name of a single row stays in no file. They share a
-    column with levels that were not in fit. Without rare levels, a level that was not in fit has
-    the mean of each column: no training row has 0 in all of them, so that a network would
-    extrapolate.
+    Rare levels are not stored, so that a file does not contain the name of a single row. Without
+    rare levels, an unknown level has the column means: zeros, which no training row has in all
+    columns, would make a network extrapolate.
     """
 
-    levels_: list[list[Any]]  # the frequent levels of each category, in the order of their columns
-    has_rare_: list[bool]  # whether each category had rare levels
-    #: Share of the training rows that each of these levels has. None in a file without them: a
-    #: level that was not in fit is 0 in all columns.
+    levels_: list[list[Any]]  # frequent levels of the categories, in the order of the columns
+    has_rare_: list[bool]  # (n_categories,), whether a category had rare levels
+    #: Shares of the training rows with the frequent levels. None in an old file: a level that was
+    #: not in fit is 0 in all columns.
     shares_: list[list[float]] | None = None
 
     def fit(
         self, levels: np.ndarray, max_categories: int, min_frequency: int | float
     ) -> FrequentLevels:
-        """Find the frequent levels of training rows, (n, n_categories)."""
+        """Store the frequent levels of training rows, (n, n_categories)."""
         encoder = OneHotEncoder(
             handle_unknown="infrequent_if_exist",
             max_categories=max_categories,
@@ -146,19 +144,19 @@ class FrequentLevels:
         return self
 
     def with_levels(self, levels: list[list[Any]]) -> FrequentLevels:
-        """Replace stored levels."""
+        """Return a copy with the given levels."""
         copied = snapshot(self)
         copied.levels_ = levels
         return copied
 
     def transform(self, levels: np.ndarray) -> np.ndarray:
-        """Encode rows, (n, n_categories) -> (n, n_columns)."""
+        """Return encoded rows, (n, n_columns), of levels (n, n_categories)."""
         shares = self.shares_ or [[0.0] * len(frequent) for frequent in self.levels_]
         columns = codes_of(self.levels_, levels).T
         blocks = []
         for level_shares, has_rare, codes in zip(shares, self.has_rare_, columns, strict=True):
             n_levels = len(level_shares)
-            # The last row is that of code -1, a level that is not stored.
+            # The last row encodes code -1, a level that is not stored.
             rows = np.eye(n_levels + 1)
             if not has_rare:
                 rows = np.vstack([np.eye(n_levels), level_shares])
@@ -166,7 +164,7 @@ class FrequentLevels:
         return np.hstack(blocks)
 
     def names(self, names: list[str], name_of_level: Callable[[str, Any], str]) -> list[str]:
-        """Name the columns that categories with these names become."""
+        """Return the names of the encoded columns, given the names of the categories."""
         return [
             name_of_level(name, level)
             for name, frequent, has_rare in zip(names, self.levels_, self.has_rare_, strict=True)
@@ -175,7 +173,7 @@ class FrequentLevels:
 
 
 def codes_of(levels: list[list[Any]], values: np.ndarray) -> np.ndarray:
-    """Return codes of values (n, n_categories) among the levels of each category; -1 if none."""
+    """Return codes of values (n, n_categories) in the categories' levels; -1 for no level."""
     codes = np.empty(values.shape, dtype=np.int32)
     for j, category_levels in enumerate(levels):
         code_of = {level: i for i, level in enumerate(category_levels)}

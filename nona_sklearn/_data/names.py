@@ -1,4 +1,4 @@
-"""Names of rows and outputs, where the data have any."""
+"""Names of rows and outputs, from the index, the columns or the name of the data."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from .sample import Embedded
 
 @dataclass(frozen=True)
 class Names:
-    """Names of some rows, and of the outputs of their targets, if they have any."""
+    """Hold the names of rows, and of the outputs of their targets."""
 
     rows: np.ndarray | None = None  # (n,), the labels of an index
-    targets: tuple[str, ...] | None = None  # the name of a Series, or those of a frame's columns
+    targets: tuple[str, ...] | None = None  # the name of a Series, or the columns of a DataFrame
 
     @classmethod
     def of(cls, X: Any, y: Any) -> Names:
-        """Take names from data: those of rows from `X` or, if it has none, from `y`."""
+        """Return the names in the data; row names come from `X`, or from `y` if `X` has none."""
         labels = labels_of(X)
         return cls(labels_of(y) if labels is None else labels, target_names_of(y))
 
     def __getitem__(self, rows: np.ndarray) -> Names:
-        """Select some of the rows."""
+        """Return the names of the given rows."""
         return Names(None if self.rows is None else self.rows[rows], self.targets)
 
 
@@ -39,14 +39,14 @@ class Names:
 
 
 def index_of(X: Any) -> np.ndarray | None:
-    """Return the index of a table of pandas, (n,), or None of anything else."""
+    """Return the index of a pandas table, (n,), or None for any different object."""
     if not hasattr(X, "iloc"):
         return None
     return np.fromiter(X.index, dtype=object, count=len(X.index))
 
 
 def labels_of(X: Any) -> np.ndarray | None:
-    """Return the labels of a table's rows in its index, (n,), or None if they only count rows."""
+    """Return the labels of a table's index, (n,), or None if the labels only count rows."""
     if isinstance(X, Embedded):
         return X.labels
     labels = index_of(X)
@@ -54,14 +54,14 @@ def labels_of(X: Any) -> np.ndarray | None:
 
 
 def are_row_numbers(labels: np.ndarray) -> bool:
-    """Whether labels only count the rows."""
+    """Return whether labels only count the rows."""
     return all(isinstance(label, Integral) and label == i for i, label in enumerate(labels))
 
 
 def warn_of_other_order(stacklevel: int = 3, **given: Any) -> None:
-    """Warn if two arguments have the same labels in different orders: rows pair by position.
+    """Warn if two arguments have the same labels in different orders, since position pairs rows.
 
-    Arguments are compared with the first that has labels: a table, embedded queries, or names.
+    Arguments are compared with the first argument that has labels.
     """
     first, expected = "", None
     for name, argument in given.items():
@@ -91,7 +91,7 @@ def warn_of_other_order(stacklevel: int = 3, **given: Any) -> None:
 
 
 def _have_one_index(first: Any, second: Any) -> bool:
-    """Whether two pandas objects have equal indexes: for a million rows this takes no time."""
+    """Return whether two pandas objects have equal indexes, which is fast for many rows."""
     first_index: Any = getattr(first, "index", None)
     second_index: Any = getattr(second, "index", None)
     comparable = hasattr(first_index, "equals") and hasattr(second_index, "equals")
@@ -99,7 +99,7 @@ def _have_one_index(first: Any, second: Any) -> bool:
 
 
 def _labels_in(rows: Any) -> list | None:
-    """Return labels of rows, even if they only count rows; None for a missing one."""
+    """Return labels of rows, including row numbers; a missing label is None."""
     labels = index_of(rows)
     if isinstance(rows, Embedded | Names):
         labels = rows.labels if isinstance(rows, Embedded) else rows.rows
@@ -109,11 +109,10 @@ def _labels_in(rows: Any) -> list | None:
 def names_of_new(
     labels: np.ndarray | None, ids: np.ndarray, taken: Iterable[Hashable], numbered: bool
 ) -> np.ndarray:
-    """Name rows that are added to a bank: by their labels, else by their ids, (n,).
+    """Return names of rows that are added to a bank, (n,): labels, or else ids.
 
-    In a `numbered` bank, names are ids. A label that is a number is no name there: it counts the
-    rows of another table. If stored rows share names, so may new ones: names do not tell rows
-    apart then.
+    In a `numbered` bank, names are ids, and numeric labels are ignored, since they count rows. New
+    names may repeat only if stored names do.
     """
     names: Iterable = ids.tolist()
     if labels is None and not numbered:
@@ -127,7 +126,7 @@ def names_of_new(
 
 
 def _refuse_taken(names: Iterable[Hashable], taken: Collection[Hashable]) -> None:
-    """Raise if a name is that of a stored row or repeats, unless stored rows share names."""
+    """Raise if a name is taken or repeats, unless stored rows already share names."""
     seen = {*taken}
     if len(seen) < len(taken):
         return
@@ -146,7 +145,7 @@ def _refuse_taken(names: Iterable[Hashable], taken: Collection[Hashable]) -> Non
 
 
 def free_name(name: str, taken: Collection[Hashable], mark: str = "'") -> str:
-    """Append the mark to a name until it is not taken."""
+    """Return the name, with the mark appended until the name is not taken."""
     while name in taken:
         name += mark
     return name
@@ -156,13 +155,13 @@ def free_name(name: str, taken: Collection[Hashable], mark: str = "'") -> str:
 
 
 def target_names_of(y: Any) -> tuple[str, ...] | None:
-    """Return the name of a Series, or those of a frame's columns, as strings.
+    """Return the name of a Series, or the column names of a DataFrame, as strings.
 
-    They are None if there are none, if they count from 0, or if a single one is no string.
+    Return None if there are no names, if names count from 0, or if a single name is not a string.
     """
     columns = getattr(y, "columns", [getattr(y, "name", None)])
     names = tuple(columns) if isinstance(columns, Iterable) else ()
-    if not all(isinstance(name, Hashable) for name in names):  # columns of a table of Arrow
+    if not all(isinstance(name, Hashable) for name in names):  # columns of an Arrow table
         return None
     refuse_repeated(names, "y")
     if names and all(isinstance(name, str) and name for name in names):
@@ -173,7 +172,7 @@ def target_names_of(y: Any) -> tuple[str, ...] | None:
 
 
 def in_order_of(target_names: tuple[str, ...] | None, y: Any) -> Any:
-    """Sort the columns of targets by these names; columns without names are numbered."""
+    """Return targets with columns in the order of the names; unnamed columns are numbered."""
     y_names = target_names_of(y)
     n_columns = len(getattr(y, "columns", ()))
     names = y_names or _numbered(n_columns)
@@ -186,10 +185,10 @@ def in_order_of(target_names: tuple[str, ...] | None, y: Any) -> Any:
 
 
 def ends_of_outputs(names: Sequence[str] | None, n_outputs: int) -> list[str]:
-    """Return what ends the names of each output's columns: nothing for one, else its name."""
+    """Return the suffixes of the outputs' columns: empty for one output, else the names."""
     return [""] if n_outputs == 1 else [f"_{output}" for output in names or range(n_outputs)]
 
 
 def _numbered(n_outputs: int) -> tuple[str, ...]:
-    """Return the names of columns without names."""
+    """Return the numbers of unnamed columns as strings."""
     return tuple(map(str, range(n_outputs)))

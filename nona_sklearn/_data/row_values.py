@@ -1,4 +1,4 @@
-"""Values beside a table, one for each row: arrays of them, groups, and sample weights."""
+"""Row values beside a table: arrays, groups and sample weights."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .._utils.validation import are_missing, check_lengths, unmasked
 
 
 def as_array(values: Any) -> np.ndarray:
-    """Convert an array-like; a list that mixes strings with gaps or numbers becomes objects."""
+    """Return an array; a list that mixes strings with gaps or numbers becomes objects."""
     values = unmasked(values)
     array = np.asarray(values)
     converted = not (hasattr(values, "__array__") or hasattr(values, "__array_interface__"))
@@ -28,7 +28,7 @@ def as_array(values: Any) -> np.ndarray:
 
 
 def row_values(name: str, values: Any) -> np.ndarray:
-    """Convert the values that the parameter `name` gives for each row; gaps stay gaps."""
+    """Return the row values of the parameter `name` as an array; gaps stay gaps."""
     series = nw.from_native(values, pass_through=True, allow_series=True)
     if isinstance(series, nw.Series):
         if isinstance(series.dtype, nw.Struct):
@@ -43,14 +43,14 @@ def row_values(name: str, values: Any) -> np.ndarray:
     if array.dtype.kind == "T":
         return array.astype(object)
     if array.dtype.kind == "O" and not hasattr(values, "__array__"):
-        for kind in (str, bytes):  # numpy makes an array of strings of a list of strings
+        for kind in (str, bytes):  # NumPy converts a list of strings to an array of strings
             if array.size and all(isinstance(value, kind) for value in array.flat):
                 return array.astype(kind)
     return array
 
 
 def row_numbers(name: str, values: Any) -> np.ndarray:
-    """Convert as :func:`row_values`, with NaN for gaps among objects."""
+    """Return the array of :func:`row_values`, with NaN for gaps among objects."""
     array = row_values(name, values)
     if array.dtype.kind in "OUS":
         array = array.astype(object)
@@ -59,7 +59,7 @@ def row_numbers(name: str, values: Any) -> np.ndarray:
 
 
 def refuse_fields(name: str, array: np.ndarray) -> None:
-    """Raise if an array is structured: each of its entries is several values."""
+    """Raise if an array is structured."""
     if array.dtype.names is not None:
         _refuse_structure(name, "a structured array", array.dtype.names)
 
@@ -73,7 +73,7 @@ def _refuse_structure(name: str, kind: str, fields: Sequence[str]) -> NoReturn:
 
 
 def refuse_repeated(names: Sequence[Hashable], parameter: str) -> None:
-    """Raise if columns of a parameter share a name."""
+    """Raise if column names of a parameter repeat."""
     repeated = [name for name, n in Counter(names).items() if n > 1]
     if repeated:
         raise ValueError(
@@ -87,7 +87,7 @@ def refuse_repeated(names: Sequence[Hashable], parameter: str) -> None:
 
 @dataclass(frozen=True)
 class RowSelection:
-    """The rows of positive weight among those given to fit."""
+    """Select the rows of positive weight among the rows given to fit."""
 
     n_given: int
     indices: np.ndarray  # (n,), of the selected rows
@@ -96,24 +96,24 @@ class RowSelection:
 
     @classmethod
     def all(cls, n_rows: int) -> RowSelection:
-        """Select all rows, with equal weights."""
+        """Return a selection of all rows, with equal weights."""
         return cls(n_rows, np.arange(n_rows))
 
     @classmethod
     def of_positive(cls, sample_weight: np.ndarray) -> RowSelection:
-        """Select the rows of positive weight, among weights (n_given,) that are checked."""
+        """Return a selection of the rows of positive weight, given checked weights (n_given,)."""
         n_given, indices = len(sample_weight), sample_weight.nonzero()[0]
-        if len(indices) < min(2, n_given):  # a table of one row has its own message
+        if len(indices) < min(2, n_given):  # a table of one row raises later
             raise ValueError(
                 "sample_weight must be above zero for at least 2 rows, got "
                 f"{len(indices)} of {n_given}"
             )
-        largest = sample_weight.max()  # a mean, since an extreme is the weight of one row
+        largest = sample_weight.max()  # not the unit, since it is the weight of one row
         unit = float(largest * (sample_weight[indices] / largest).mean())
         return cls(n_given, indices, unit, log_prior(sample_weight[indices], unit))
 
     def select(self, rows: Any) -> Any:
-        """Select features or targets, if there are any."""
+        """Return the selected rows of features or targets, or None for None."""
         if rows is None or len(self.indices) == self.n_given:
             return rows
         check_lengths(self.n_given, _num_samples(rows))
@@ -121,19 +121,19 @@ class RowSelection:
 
     @property
     def positions(self) -> np.ndarray:
-        """Position of each given row among those selected, (n_given,); -1 if it is not."""
+        """Return positions of the given rows in the selection, (n_given,); -1 if not selected."""
         positions = np.full(self.n_given, -1)
         positions[self.indices] = np.arange(len(self.indices))
         return positions
 
     @property
     def weights(self) -> np.ndarray | None:
-        """Weights of the selected rows, (n,), with a mean of 1; None: all are equal."""
+        """Return the weights of the selected rows, (n,), with mean 1, or None if all are equal."""
         return None if self.log_prior is None else normalize_mean(self.log_prior).numpy()
 
 
 def check_sample_weight(sample_weight: Any, n_rows: int) -> np.ndarray:
-    """Validate weights of rows: float64, (n_rows,); ones for None."""
+    """Return validated weights of rows, float64 (n_rows,); None gives ones."""
     if sample_weight is None:
         return np.ones(n_rows)
     if isinstance(sample_weight, Real):
@@ -172,24 +172,24 @@ def log_prior(
 
 
 def multiply(log_prior: Tensor | None, factor: Tensor | None) -> Tensor | None:
-    """Multiply weights (n,) that are given by their logarithms; None: all are 1."""
+    """Return the log of a product of weights (n,), given their logs; None means weights of 1."""
     if log_prior is None or factor is None:
         return factor if log_prior is None else log_prior
     return log_prior + factor
 
 
 def normalize_mean(log_prior: Tensor) -> Tensor:
-    """Turn log priors (n,) into weights whose mean is 1, in float64."""
+    """Return weights (n,) with mean 1, float64, given log priors (n,)."""
     return log_prior.double().softmax(dim=0) * len(log_prior)
 
 
 def apply_weights(values: Tensor, weights: Tensor | None) -> Tensor:
-    """Multiply values (n, c) whose mean is taken by weights (n,) of mean 1, if there are any."""
+    """Return values (n, c) times weights (n,) of mean 1, or the values without weights."""
     return values if weights is None else values * weights[:, None]
 
 
 def weighted_quantiles(values: np.ndarray, weights: Tensor | None) -> np.ndarray:
-    """Replace weighted values (n,) by as many equally spaced quantiles, which count alike."""
+    """Return n equally spaced quantiles of weighted values (n,), which have equal weights."""
     if weights is None:
         return values
     order = values.argsort()
@@ -202,7 +202,7 @@ def weighted_quantiles(values: np.ndarray, weights: Tensor | None) -> np.ndarray
 
 
 def check_groups(groups: Any, n_rows: int) -> np.ndarray:
-    """Validate groups of rows: one name for each, (n_rows,), none missing."""
+    """Return validated group names of rows, (n_rows,), of which none is missing."""
     groups = row_values("groups", groups)
     if groups.ndim == 2 and groups.shape[1] == 1:
         groups = groups[:, 0]
@@ -218,7 +218,7 @@ def check_groups(groups: Any, n_rows: int) -> np.ndarray:
 
 
 def number_groups(groups: Any, selection: RowSelection) -> tuple[np.ndarray, Tensor]:
-    """Return the sorted names of the selected rows' groups, and the rows' codes, (n,)."""
+    """Return the sorted group names of the selected rows, and the rows' group codes, (n,)."""
     names, codes = _unique(check_groups(groups, selection.n_given)[selection.indices])
     if len(names) < 2:
         raise ValueError(f"groups must hold at least 2 different ones, all rows are in {names[0]}")
@@ -228,9 +228,9 @@ def number_groups(groups: Any, selection: RowSelection) -> tuple[np.ndarray, Ten
 def number_new_groups(
     groups: np.ndarray | None, n_rows: int, names: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Append the groups of new rows to the names of a bank's; return all names, and new codes.
+    """Return a bank's group names with appended new names, and the new rows' codes (n_rows,).
 
-    Without groups, each new row is a group by itself, which has no name: None.
+    Without groups, every new row is a separate group, whose name is None.
     """
     if groups is None:
         return np.append(names, np.full(n_rows, None)), len(names) + np.arange(n_rows)
@@ -243,7 +243,7 @@ def number_new_groups(
 
 
 def _unique(groups: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the sorted names of groups, and the code of each row's group."""
+    """Return the sorted group names, and the rows' group codes (n,)."""
     try:
         return np.unique(groups, return_inverse=True)
     except TypeError:  # names of several kinds have no order

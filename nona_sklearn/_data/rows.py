@@ -1,4 +1,4 @@
-"""Inputs of a feature extractor: rows of any kind, selected by number and made into batches."""
+"""Inputs of a feature extractor: rows of any kind, which are selected by number and batched."""
 
 from __future__ import annotations
 
@@ -21,33 +21,34 @@ LARGEST_BLOCK = 64  # rows that pass through an extractor at a time without grad
 
 
 class Rows:
-    """Rows of any input, by number. A selection stores numbers, not copies.
+    """Rows of any input, selected by number without copies.
 
-    It can be indexed like an array, so that cross-validation works for images, texts, dicts and
-    data sets that are too large to copy.
+    ``Rows`` can be indexed like an array, so that cross-validation works for images, texts, dicts
+    and data sets that are too large to copy.
 
     Parameters
     ----------
-    source : ndarray, Tensor, mapping of these, or sequence
-        Contains the rows. A sequence, such as a list of str or a torch Dataset, is indexed by
-        one row at a time; if its element is a tuple, the first entry is the row.
+    source : ndarray, Tensor, mapping of arrays or tensors, or sequence
+        Data that contain the rows. A sequence, such as a list of str or a torch Dataset, is
+        indexed by one row at a time. If an element is a tuple, its first entry is the row.
     collate_fn : callable, optional
-        Makes a batch of a list of rows, as for :class:`torch.utils.data.DataLoader`. None:
-        arrays are sliced, and sequences collated by torch's default.
+        Function that makes a batch from a list of rows, as for
+        :class:`torch.utils.data.DataLoader`. If None, arrays are sliced, and sequences are
+        collated by torch's default.
     numbers : int ndarray of shape (n,), optional
-        Numbers of the selected rows. None: all.
+        Numbers of the selected rows. If None, all rows are selected.
     device : torch.device, default='cpu'
         Device of the batches.
 
     Raises
     ------
     ValueError
-        If `source` contains no rows, or rows that cannot be input of a network.
+        If `source` contains no rows, or rows that cannot be the input of a network.
 
     Examples
     --------
-    Estimators accept sources as they are. With ``Rows``, scikit-learn can split a dict, whose
-    length is not its number of rows, or data that are too large to copy:
+    Estimators accept sources directly. ``Rows`` lets scikit-learn split a dict, whose length is
+    not its number of rows, or data that are too large to copy:
 
     >>> import numpy as np
     >>> from sklearn.model_selection import train_test_split
@@ -85,32 +86,32 @@ class Rows:
 
     @property
     def shape(self) -> tuple[int]:
-        """The number of rows, as scikit-learn requires it of whatever it splits."""
+        """Return the number of rows as a shape, which scikit-learn requires to split rows."""
         return (len(self),)
 
     def to(self, device: torch.device | str, dtype: torch.dtype | None = None) -> Rows:
-        """Set the device of the batches. Batches keep their type: `dtype` is ignored."""
+        """Return rows whose batches are on a device; `dtype` is ignored, so types stay."""
         return Rows(self.source, self.collate_fn, self.numbers, device)
 
     def split(self, size: int) -> list[Rows]:
-        """Split into blocks of at most `size` rows, and at most LARGEST_BLOCK."""
+        """Return blocks of at most `size` and at most LARGEST_BLOCK rows."""
         return [self[rows] for rows in spans(len(self), min(size, LARGEST_BLOCK))]
 
     def targets(self) -> list | None:
-        """Return the targets in a torch Dataset of pairs, else None."""
+        """Return the targets of a torch Dataset of pairs, or else None."""
         if isinstance(self.source, Dataset) and isinstance(self.source[0], tuple):
             return [self.source[int(i)][1] for i in self.numbers]
         return None
 
     def extremes(self) -> Rows:
-        """Select two rows to test a network with: of texts, the shortest and the longest."""
+        """Return two rows to test a network with, the shortest and the longest of texts."""
         if _is_text(self.source):
             lengths = [len(self.source[number]) for number in self.numbers]
             return self[[int(np.argmin(lengths)), int(np.argmax(lengths))]]
         return self[:2]
 
     def batch(self) -> Any:
-        """Make a batch of the rows: a tensor or a dict of tensors on the device."""
+        """Return the rows as a batch, a tensor or a dict of tensors on the device."""
         if self.collate_fn is not None:
             batch = self.collate_fn(self._listed())
         elif isinstance(self.source, Mapping):
@@ -133,7 +134,7 @@ class Rows:
 
 
 def _check_source(source: Any, collate_fn: Callable | None) -> Any:
-    """Make a source of rows of the user's X, or raise an error."""
+    """Return the user's X as a source of rows; raise if it is invalid."""
     source = unmasked(source.to_numpy() if hasattr(source, "iloc") else source)
     if isinstance(source, str) or not hasattr(source, "__getitem__") or issparse(source):
         raise ValueError(
@@ -146,7 +147,7 @@ def _check_source(source: Any, collate_fn: Callable | None) -> Any:
         if len(set(lengths.values())) > 1:
             raise ValueError(f"X must hold arrays of one length, got {lengths}")
     elif isinstance(source, np.ndarray) and source.dtype.kind in "OUT" and source.ndim == 1:
-        source = source.tolist()  # an array of objects or texts is as a list of them
+        source = source.tolist()  # an array of objects or texts is read as a list
     if _length(source) == 0:
         raise ValueError("X must hold rows, got none")
     if _is_text(source):
@@ -162,7 +163,7 @@ def _check_source(source: Any, collate_fn: Callable | None) -> Any:
 
 @contextmanager
 def _of_one_shape() -> Iterator[None]:
-    """Name the remedy in errors about rows that make no batch."""
+    """Add the remedy to errors about rows that cannot be batched."""
     try:
         yield
     except (ValueError, TypeError, RuntimeError) as error:
@@ -172,7 +173,7 @@ def _of_one_shape() -> Iterator[None]:
 
 
 def _check_entry(name: str, values: Any) -> np.ndarray | Tensor:
-    """Validate the array or tensor that a mapping has under a name."""
+    """Return a mapping's validated array or tensor of the given name."""
     values = unmasked(values)
     if not hasattr(values, "shape"):
         try:

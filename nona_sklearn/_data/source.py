@@ -1,6 +1,6 @@
-"""The two forms of input, a table or rows for a feature extractor, as the input of networks.
+"""Sources of network inputs: a table, or rows for a feature extractor.
 
-A source selects rows of what `fit` is given, learns how to encode it, and encodes queries alike.
+A source selects training rows, learns how to encode them, and encodes queries in the same way.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ from .sparse_encoder import SparseEncoder, is_wide
 from .table_encoder import TableEncoder
 from .tables import as_dense, check_table, read_again, refuse_no_table, rows_of
 
-#: Fitted attributes that an estimator of rows for an extractor lacks.
+#: Fitted attributes that exist for tables only, not for rows of a feature extractor.
 OF_TABLES = "n_features_in_", "feature_names_in_", "features_", "_column_labels"
 
 
 @dataclass
 class TableSource:
-    """Rows of a table, or of a sparse matrix: columns are encoded, then scaled, to float32."""
+    """Encode and scale the columns of a table or a sparse matrix to float32."""
 
-    #: On which scikit-learn's checks record the number and names of columns, to compare later.
+    #: scikit-learn's checks store the number and the names of the columns on it.
     estimator: BaseEstimator
     encoder: TableEncoder | SparseEncoder
-    scaler: BaseEstimator | None  # None: encoded columns stay as they are
-    #: In place of these, for a wide sparse matrix. One that is fitted, by an earlier fit whose
-    #: training goes on, stays: networks have weights for its components.
+    scaler: BaseEstimator | None  # None: encoded columns are not scaled
+    #: Encoder and scaler of a wide sparse matrix. If an earlier fit is continued, the fitted
+    #: encoder is kept, since the networks have weights for its components.
     component_encoder: SparseEncoder | None = None
     component_scaler: BaseEstimator | None = None
 
     @classmethod
     def of_fitted(cls, estimator: Any) -> TableSource:
-        """Return the source that an estimator was fitted with, from its fitted attributes."""
+        """Return the source of a fitted estimator, from its fitted attributes."""
         return cls(estimator, estimator.features_, estimator.scaler_)
 
     def store(self, estimator: Any) -> None:
@@ -54,12 +54,12 @@ class TableSource:
         estimator.scaler_ = self.scaler
 
     def accept(self, X: Any, y: Any) -> tuple[Any, Any]:
-        """Give a table a form whose rows can be selected; targets stay as they are."""
+        """Return a table whose rows can be selected, and unchanged targets."""
         refuse_no_table(X, in_fit=True)
         return X.tocsr() if issparse(X) else X, y
 
     def check(self, X: Any) -> Any:
-        """Validate training rows."""
+        """Return validated training rows."""
         X = check_table(self.estimator, X, reset=True, ensure_min_samples=2, accept_sparse=True)
         if issparse(X) and isinstance(self.encoder, TableEncoder):
             categories = self.encoder.categorical_features
@@ -77,9 +77,9 @@ class TableSource:
         return X
 
     def fit(self, X: Any, y: np.ndarray | None) -> Tensor:
-        """Fit encoder and scaler to validated training rows, and encode these: (n, n_features).
+        """Fit encoder and scaler, and return the encoded training rows, (n, n_features).
 
-        Columns may be encoded by encoded targets `y`, (n,) or (n, c), if they are given.
+        Encoded targets `y`, (n,) or (n, c), allow target encoding of columns.
         """
         targets = None if y is None else columns_of_targets(y)
         if is_wide(X) and self.component_encoder is not None:
@@ -95,7 +95,7 @@ class TableSource:
                 "warm_start=True needs the columns of the earlier fit: X had "
                 f"{self.encoder.n_features}, and has {X.shape[1]} now"
             )
-        if isinstance(self.scaler, StandardScaler):  # SmoothClipScaler has a unit for each column
+        if isinstance(self.scaler, StandardScaler):  # SmoothClipScaler chooses units by itself
             with np.errstate(over="ignore", invalid="ignore"):
                 refuse_tiny_spread(encoded, self.encoder.label_of)
         if self.scaler is not None:
@@ -104,7 +104,7 @@ class TableSource:
         return self._scale(encoded, 0)
 
     def blocks(self, X: Any) -> Iterator[tuple[Any, Tensor]]:
-        """Validate queries; yield blocks of them as given, and encoded: (n_block, n_features)."""
+        """Yield blocks of validated queries, as given and encoded, (n_block, n_features)."""
         contents = self.encoder.contents if isinstance(self.encoder, TableEncoder) else ()
         X = check_table(self.estimator, X, reset=False, contents=contents, accept_sparse=True)
         for rows in spans(_num_samples(X), EMBED_BLOCK):
@@ -112,24 +112,24 @@ class TableSource:
             yield given, self._scale(self.encoder.transform_validated(given), rows.start)
 
     def encode(self, X: Any) -> Tensor:
-        """Validate queries, and encode them: (n, n_features)."""
+        """Return encoded queries, (n, n_features), after validation."""
         return torch.cat([encoded for _, encoded in self.blocks(X)])
 
     def levels(self, X: Any) -> np.ndarray | None:
-        """Return the codes of valid rows' levels, int32 (n, n_categories), or None."""
+        """Return codes of the levels of valid rows, int32 (n, n_categories), or None."""
         if not isinstance(self.encoder, TableEncoder):
             return None
         return self.encoder.level_codes(read_again(self.estimator, X))
 
     def unknown_levels(self, X: Any) -> np.ndarray | None:
-        """Return which levels of valid rows are unknown, bool (n, n_categories), or None."""
+        """Return whether levels of valid rows are unknown, bool (n, n_categories), or None."""
         if not isinstance(self.encoder, TableEncoder):
             return None
         return self.encoder.unknown_levels(read_again(self.estimator, X))
 
     @np.errstate(over="ignore", invalid="ignore")  # the result is checked
     def _scale(self, encoded: np.ndarray, first_row: int) -> Tensor:
-        """Scale encoded rows to a new float32 tensor, within whose range distances stay."""
+        """Return scaled rows as a new float32 tensor; raise if distances would overflow."""
         if isinstance(self.scaler, SmoothClipScaler):
             scaled = self.scaler.scale(encoded)
         else:
@@ -140,7 +140,7 @@ class TableSource:
         tensor = torch.tensor(scaled, dtype=torch.float32)
         beyond = (~(tensor.abs() <= largest_entry(tensor))).nonzero()
         if len(beyond):
-            values = np.abs(encoded[:, int(beyond[0, 1])])  # a mean of them may be infinite
+            values = np.abs(encoded[:, int(beyond[0, 1])])  # the mean may be infinite
             row = int(np.nanargmax(values))
             raise ValueError(
                 f"Input X contains infinity or a value too large for float32: {values[row]:g} in "
@@ -151,37 +151,37 @@ class TableSource:
 
 @dataclass
 class RowsSource:
-    """Rows of any kind, such as images or texts, which a feature extractor takes in batches."""
+    """Pass rows of any kind, such as images or texts, to a feature extractor in batches."""
 
-    collate_fn: Any = None  # makes a batch of a list of rows
+    collate_fn: Any = None  # function that makes a batch from a list of rows
 
     def store(self, estimator: Any) -> None:
-        """Set the fitted attributes of an estimator, and remove those of an earlier fit."""
+        """Set the fitted attributes of an estimator, and remove attributes of tables."""
         for name in OF_TABLES:
             vars(estimator).pop(name, None)
         estimator.scaler_ = None
 
     def accept(self, X: Any, y: Any) -> tuple[Rows, Any]:
-        """Make rows that can be selected; the targets may be those of a torch Dataset."""
+        """Return selectable rows, and the targets, which may come from a torch Dataset."""
         rows = self.encode(X)
         return rows, rows.targets() if y is None else y
 
     def check(self, X: Rows) -> Rows:
-        """Check the number of training rows."""
+        """Return training rows; raise if they are too few."""
         if len(X) < 2:
             raise ValueError("X must have at least 2 rows to fit, got 1")
         return X
 
     def fit(self, X: Rows, y: np.ndarray | None) -> Rows:
-        """Return rows as they are."""
+        """Return the rows unchanged."""
         return X
 
     def encode(self, X: Any) -> Rows:
-        """Take new rows."""
+        """Return new rows as :class:`Rows`."""
         return X if isinstance(X, Rows) else Rows(X, self.collate_fn)
 
     def blocks(self, X: Any) -> Iterator[tuple[Rows, Rows]]:
-        """Yield blocks of queries, twice: they are not encoded."""
+        """Yield blocks of queries twice, as given and as input, since rows are not encoded."""
         X = self.encode(X)
         for rows in spans(len(X), EMBED_BLOCK):
             block = X[rows]

@@ -1,4 +1,4 @@
-"""The rows that each network sets aside for validation."""
+"""Splits of the rows into training and validation rows, one for every network."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-SHARED = 0.25  # share of a network's validation rows that the next one has, too
-N_BLOCKS = 20  # of time, of which some validate
-#: How near in time rows are no neighbours in training, as a share of the time of all rows.
+SHARED = 0.25  # share of a network's validation rows that also validate the next network
+N_BLOCKS = 20  # number of blocks of time
+#: Rows nearer in time are no neighbours in training, as a share of the time of all rows.
 WINDOW = 0.05
 
 
 class Split(NamedTuple):
-    """Positions of a network's training and validation rows.
+    """Hold the positions of a network's training and validation rows.
 
-    With times, neighbours of a validation row are before its cutoff time where it is calibrated.
+    With times, calibration takes neighbours before the cutoff time of a validation row.
     """
 
     train: np.ndarray
@@ -36,10 +36,10 @@ def split_in_turns(
     validation_fraction: float,
     random_state: np.random.RandomState,
 ) -> list[Split]:
-    """Split rows, or groups, of a shuffled `order`, so that networks take turns to validate them.
+    """Return splits of rows, or groups, that take turns in a shuffled `order` to validate.
 
-    A quarter of a network's validation rows are the next one's too, so that there are rows on
-    which two networks can be compared that trained on neither. `groups` are codes (n_samples,).
+    Consecutive networks share a quarter of their validation rows, on which they can be compared.
+    `groups` are codes (n_samples,).
     """
     n_units = len(order)
     units = np.arange(n_samples) if groups is None else groups
@@ -61,7 +61,7 @@ def split_in_turns(
 
 
 def interleave(strata: np.ndarray, random_state: np.random.RandomState) -> np.ndarray:
-    """Shuffle units so that any run of them has about its share of each stratum, (n_units,)."""
+    """Return an order of units, (n_units,), of which any run is approximately stratified."""
     rank = np.empty(len(strata))
     for stratum in range(strata.max() + 1):
         members = random_state.permutation(np.flatnonzero(strata == stratum))
@@ -76,11 +76,10 @@ def split_by_time(
     random_state: np.random.RandomState,
     groups: np.ndarray | None = None,
 ) -> list[Split]:
-    """Split rows by blocks of time, so that networks take turns to validate blocks.
+    """Return splits by blocks of time, which take turns to validate.
 
-    A block in which no row has an earlier one, of another group, validates none: the first block
-    is one of them. A quarter of a network's validation blocks are the next one's too. The cutoff
-    time of a validation row is the start of its block.
+    A block, such as the first, validates no network if no row of the block has an earlier row of a
+    different group. The cutoff time of a validation row is the start of its block.
     """
     distinct, rank = np.unique(times, return_inverse=True)
     if len(distinct) < 3:
@@ -120,13 +119,12 @@ def split_as_given(
     n_networks: int,
     random_state: np.random.RandomState,
 ) -> list[Split]:
-    """Shuffle the last splits of a splitter of scikit-learn, one for each network.
+    """Return the last splits of a scikit-learn splitter, shuffled, one for every network.
 
-    The last splits of a splitter of time series have the most rows. If there are fewer splits than
-    networks, several networks have the same. Splits have indices of the rows given to fit;
-    `positions`, (n_given,), are those among the rows of positive weight, or -1. With times, the
-    cutoff time of a validation row is just after the last training row before it. Rows without
-    such a row do not validate, nor do splits of such rows alone.
+    For time series, the last splits have the most rows. Splits repeat if there are fewer splits
+    than networks. `positions`, (n_given,), map given rows to rows of positive weight, or to -1.
+    With times, the cutoff time of a validation row is just after the last training row before it;
+    validation rows without an earlier training row are left out.
     """
     kept = []
     for split in deque(splits, maxlen=n_networks):
@@ -154,9 +152,9 @@ def have_earlier(
     codes: Tensor | None = None,
     codes_of_times: Tensor | None = None,
 ) -> Tensor:
-    """Return for which cutoff times, (q,), a row's time, (n,), is earlier, bool (q,).
+    """Return whether cutoff times (q,) have an earlier time among rows (n,), bool (q,).
 
-    With codes, (q,) and (n,), rows of the same code do not count.
+    With codes, (q,) and (n,), rows of the same code are ignored.
     """
     first = times.argmin()
     earliest = times[first].expand_as(cutoff_times)
@@ -168,12 +166,12 @@ def have_earlier(
 
 
 def _turn(units: np.ndarray, i: int, n_valid: int) -> np.ndarray:
-    """Roll units so that the first `n_valid` are those that the network number `i` validates."""
+    """Return units, rolled so that the first `n_valid` validate network number `i`."""
     return np.roll(units, -i * math.ceil((1 - SHARED) * n_valid))
 
 
 def _check_pair(split: Any, n_rows: int) -> list[np.ndarray]:
-    """Check what a splitter yields: indices of training and validation rows."""
+    """Return validated indices of training and validation rows that a splitter yields."""
     pair = [np.asarray(rows) for rows in split] if isinstance(split, tuple | list) else []
     if len(pair) != 2 or any(rows.ndim != 1 or rows.dtype.kind not in "iu" for rows in pair):
         raise ValueError(
@@ -202,9 +200,9 @@ def _check_split(train: np.ndarray, valid: np.ndarray, groups: np.ndarray | None
 
 
 def _after_last(train: np.ndarray, valid: np.ndarray) -> np.ndarray:
-    """Return the first moment after the last training time before each of `valid`, (n_valid,).
+    """Return the moments just after the last training times before `valid`, (n_valid,).
 
-    It is -inf if there is no training time before.
+    A moment is -inf if there is no earlier training time.
     """
     moments = np.append(-np.inf, np.unique(train))
     last = moments[np.searchsorted(moments, valid) - 1]

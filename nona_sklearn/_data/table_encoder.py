@@ -1,4 +1,4 @@
-"""A table as one matrix of numbers."""
+"""Encoder of a table as a matrix of numbers."""
 
 from __future__ import annotations
 
@@ -31,29 +31,31 @@ MOST_NAMED = 5  # columns in a warning
 #: Warn about a column of more than FEW categories if more than this share of its rows has a
 #: category that no other row has.
 FEW, MOST_ALONE = 20, 0.5
-FORGOTTEN = "forgotten level {}"  # in the place of a level that no row has any more
+FORGOTTEN = "forgotten level {}"  # replaces a level that no row has any more
 
 
 @storable_estimator()
 class TableEncoder(Documented, TransformerMixin, BaseEstimator):
     """Encode numbers, categories, missing values and dates of a table as a matrix of numbers.
 
-    The estimators encode `X` with it before scaling, and store it as ``features_``.
+    The estimators encode `X` with a table encoder before scaling, and store the encoder as
+    ``features_``.
 
     ==================================  ========================================================
     column                              encoding
     ==================================  ========================================================
-    number, boolean, duration           itself (a duration in seconds)
-    missing values in these and dates   the median, and an indicator column if values were missing
+    number, boolean, duration           the value (of a duration, in seconds)
+    missing number, duration or date    the median, and an indicator column if values were missing
                                         in fit
-    category                            a column for each level; rare levels share one with those
-                                        that were not in fit. Without rare levels, these have the
-                                        mean of each column, the share of its level
-    category of more than               within an estimator, the mean target of each level (of
-    `max_categories` levels             training rows, that of other rows), except with groups or
-                                        times; else as above
+    category                            a column for every level; rare levels share one column with
+                                        levels that were not in fit. Without rare levels, a level
+                                        that was not in fit has the column means, the shares of the
+                                        levels
+    category of more than               within an estimator, the mean target of the level
+    `max_categories` levels             (cross-fitted for training rows), except with groups or
+                                        times; otherwise as above
     a missing category                  a level
-    ordered category                    a column for each level, and its position in the order
+    ordered category                    a column for every level, and the position in the order
     date                                year, days passed, and sine and cosine of the position in
                                         the year, the week and the day, where they differ
     strings that are all numbers        numbers, with a warning: 25.3, -4e3, 1,234.50, 12%, $3.20,
@@ -72,38 +74,40 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
     Parameters
     ----------
     categorical_features : 'from_dtype', array-like or None, default='from_dtype'
-        Which columns are categories. 'from_dtype': columns of strings, and a DataFrame's
-        categoricals. Otherwise their names, their numbers, or a boolean mask of shape
-        (n_features,). None: no column. Other columns of strings are an error.
+        Columns that are categories. With 'from_dtype', these are the columns of strings and the
+        categorical columns of a DataFrame. An array-like contains names, numbers or a boolean mask
+        of shape (n_features,). If None, no column is a category. An array-like or None raises an
+        error for the remaining columns of strings.
 
     text_features : str, int, list, dict or None, default=None
-        Columns of texts, by name or number. A dict gives for each a transformer of scikit-learn
-        for a list of str, such as ``TfidfVectorizer()``, which fit copies, or a function
-        from a list of str to an array of shape (n, d), such as an embedding model. Sparse
-        results are reduced by :class:`~sklearn.decomposition.TruncatedSVD` to 30 columns at most.
-        The default vectoriser is TF-IDF of n-grams of 3 and 4 characters. None: no column.
+        Columns of texts, by name or number. A dict maps columns to vectorisers: a vectoriser is
+        a scikit-learn transformer for a list of str, such as ``TfidfVectorizer()``, which fit
+        copies, or a function from a list of str to an array of shape (n, d), such as an embedding
+        model. Sparse results are reduced by :class:`~sklearn.decomposition.TruncatedSVD` to 30
+        columns at most. The default vectoriser is TF-IDF of n-grams of 3 and 4 characters. If
+        None, no column is a text.
 
     max_categories : int, default=64
-        Largest number of columns that a category is encoded as. Within an estimator, a category
-        of more levels is encoded by the mean target of each level.
+        Largest number of columns of an encoded category. Within an estimator, a category of more
+        levels is encoded by the mean targets of the levels.
 
     min_frequency : int or float, default=0.01
-        Levels of fewer training rows than this, or than this share of them, share one column.
-        Otherwise, two rows with the same rare level would be near for that reason alone.
+        Least number, or share, of training rows of a level. Rarer levels share one column, since
+        two rows with the same rare level would otherwise be near for that reason alone.
 
     Attributes
     ----------
     features_ : list of ColumnSpec
-        What fit learned about each column.
+        Specifications of the columns that fit learned.
 
     source_ : ndarray of shape (n_features_out,)
-        Number of the column that each column of the output comes from.
+        Numbers of the input columns from which the output columns come.
 
     n_features_in_ : int
         Number of columns seen during fit.
 
     feature_names_in_ : ndarray of shape (`n_features_in_`,)
-        Their names, if they are all strings.
+        Names of the columns seen during fit, if all names are strings.
 
     Examples
     --------
@@ -158,12 +162,12 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
         Raises
         ------
         TypeError
-            If a column holds anything but numbers, categories, dates or durations, if
-            `categorical_features` names dates, if `text_features` names columns of other than
-            strings, or if `X` is a LazyFrame.
+            If a column holds values that are not numbers, categories, dates or durations, if
+            `categorical_features` names dates, if `text_features` names columns that do not
+            hold strings, or if `X` is a LazyFrame.
         ValueError
-            If `categorical_features` or `text_features` names no column, both name the same one,
-            or a column holds infinity.
+            If `categorical_features` or `text_features` names no column, if both name the same
+            column, or if a column holds infinity.
 
         Examples
         --------
@@ -177,7 +181,7 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
         return self
 
     def fit_transform(self, X: Any, y: Any = None) -> np.ndarray:
-        """Learn the columns of a training table, and encode it.
+        """Learn the columns of a training table, and encode the table.
 
         Parameters
         ----------
@@ -194,7 +198,7 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
         Raises
         ------
         TypeError, ValueError
-            As :meth:`fit`.
+            As raised by :meth:`fit`.
 
         Examples
         --------
@@ -211,7 +215,7 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
             return fitted.fit_transform_by(X, None)
 
     def fit_transform_by(self, X: Any, targets: np.ndarray | None) -> np.ndarray:
-        """Learn the columns of a training table, and encode it, many levels by targets (n, c)."""
+        """Return the encoded training table; targets (n, c) encode categories of many levels."""
         X = check_table(self, X, reset=True)
         columns = list(read_columns(X))
         vectorizers = _choose_vectorizers(columns, self.text_features)
@@ -251,14 +255,14 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
         return self._encode(blocks, mean_targets)
 
     def _mark_many_levels(self, columns: list[Column]) -> None:
-        """Mark categories of too many levels for columns, unless no level repeats."""
+        """Mark categories of more than `max_categories` levels, unless no level repeats."""
         for j, column in enumerate(columns):
             n_levels = len(set(column.values)) if column.kind == "category" else 0
             if self.max_categories < n_levels < len(column.values):
                 self.features_[j] = replace(self.features_[j], by_targets=True)
 
     def _warn_about_rare_levels(self, columns: list[Column]) -> None:
-        """Warn about columns whose levels are all rare, or mostly occur once."""
+        """Warn about columns whose levels are all rare or mostly occur once."""
         if isinstance(self.min_frequency, Integral):
             return  # a number of rows was chosen for this table
         for spec, column in zip(self.features_, columns, strict=True):
@@ -295,8 +299,8 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
         Raises
         ------
         ValueError
-            If columns are missing or unknown, if their kinds are not those in fit, or if numbers
-            are infinite.
+            If columns are missing or unknown, if the kinds of columns differ from fit, or if
+            numbers are infinite.
 
         Examples
         --------
@@ -314,31 +318,31 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
         return self.transform_validated(check_table(self, X, reset=False, contents=self.contents))
 
     def transform_validated(self, X: Any) -> np.ndarray:
-        """Encode a table whose columns an estimator has validated, and warned about."""
+        """Return an encoded table, whose columns are already validated."""
         return self.transform_columns(self.read_validated(X))
 
     def read_validated(self, X: Any) -> list[Column]:
-        """Read the columns of a validated table, dates in the time zones of fit."""
+        """Return the columns of a validated table, with dates in the time zones of fit."""
         time_zones = [spec.column.time_zone for spec in self.features_]
         return list(read_columns(as_dense(X), time_zones))
 
     def transform_columns(self, columns: list[Column]) -> np.ndarray:
-        """Encode the columns of new rows."""
+        """Return encoded columns of new rows, (n, n_features_out)."""
         return self._encode(self._read(columns))
 
     @property
     def contents(self) -> list[str]:
-        """What each column held in fit, in words."""
+        """Return descriptions of the columns' contents in fit."""
         return [spec.holds for spec in self.features_]
 
     def label_of(self, output: int) -> str:
-        """Name in messages of the column that a column of the encoded matrix comes from."""
+        """Return the name in messages of the input column of an encoded column."""
         return self.features_[self.source_[output]].column.label
 
     # -- matrices ---------------------------------------------------------------------------
 
     def _read(self, columns: list[Column]) -> dict[str, np.ndarray]:
-        """Join what columns have for each encoder, (n, n_inputs), and what texts become."""
+        """Return the inputs (n, n_inputs) of the encoders, and encoded texts, by name."""
         parts: dict[str, list[np.ndarray]] = {
             name: [] for name in ("numbers", "gaps", "categories", "levels", "texts")
         }
@@ -358,20 +362,20 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
     def _encode(
         self, blocks: dict[str, np.ndarray], mean_targets: np.ndarray | None = None
     ) -> np.ndarray:
-        """Join what the blocks become; `mean_targets` are the levels' of training rows."""
+        """Return the joined encoded blocks; `mean_targets` encode the levels of training rows."""
         encoded = []
         for name, encoder in self.encoders_.items():
             block = blocks[name]
             if name == "levels" and mean_targets is not None:
                 encoded.append(mean_targets)
             elif name == "numbers" and not np.isnan(block).any():
-                encoded.append(block)  # for one row, the imputer's checks take as long as all else
+                encoded.append(block)  # the imputer's checks are slow for one row
             else:
                 encoded.append(encoder.transform(block))
         return np.hstack([*encoded, blocks["texts"]]).astype(np.float64, copy=False)
 
     def _output_names(self, names: Iterable[str]) -> list[str]:
-        """Name each column of the output, beginning with the name of its source."""
+        """Return the names of the output columns, which begin with the names of the sources."""
         specs = [*zip(names, self.features_, strict=True)]
         outputs = [
             part for name, spec in specs if spec.is_number for part in spec.number_names(name)
@@ -393,18 +397,18 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
 
     @property
     def categories(self) -> list[int]:
-        """Numbers of the columns of categories, if the levels of single rows can be told."""
+        """Return the numbers of the category columns, or none if the file is too old."""
         if not isinstance(self.encoders_.get("categories"), FrequentLevels | None):
             return []  # in a file of version 0.2.0
         return [j for j, spec in enumerate(self.features_) if spec.is_category]
 
     @property
     def category_names(self) -> list[Any]:
-        """Names of the columns of :attr:`categories`."""
+        """Return the names of the columns of :attr:`categories`."""
         return [self.features_[j].column.name for j in self.categories]
 
     def _encoder_levels(self) -> dict[int, list[Any]]:
-        """Return the levels that the encoder of each category stores, by the column's number."""
+        """Return the stored levels of the encoders, by the number of the column."""
         by_column: dict[int, list[Any]] = {}
         for name, one_hot in (("categories", True), ("levels", False)):
             columns = [j for j in self.categories if self.features_[j].is_one_hot == one_hot]
@@ -413,32 +417,29 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
         return {j: by_column[j] for j in self.categories}
 
     def stored_levels(self) -> list[list[Any]]:
-        """List the levels of each category that are stored, by an encoder or as an order."""
+        """Return the categories' levels that are stored, by an encoder or as an order."""
         return [
             list(self.features_[j].column.levels or levels)
             for j, levels in self._encoder_levels().items()
         ]
 
     def level_codes(self, X: Any) -> np.ndarray | None:
-        """Return codes of rows' levels among those stored, int32 (n, n_categories), or None.
+        """Return codes of rows' levels in the stored levels, int32 (n, n_categories), or None.
 
-        The code of a level that is not stored is -1.
+        A level that is not stored has the code -1.
         """
         values = self._read_categories(X)
         return None if values is None else codes_of(self.stored_levels(), values)
 
     def unknown_levels(self, X: Any) -> np.ndarray | None:
-        """Return which levels of rows fit learned nothing of, bool (n, n_categories), or None.
-
-        Rare levels are among them.
-        """
+        """Return whether rows' levels are unknown or rare, bool (n, n_categories), or None."""
         values = self._read_categories(X)
         if values is None:
             return None
         return codes_of([*self._encoder_levels().values()], values) < 0
 
     def are_unknown(self, j: int, values: np.ndarray) -> np.ndarray:
-        """Return which levels (n,) of column j fit learned nothing of, bool (n,)."""
+        """Return whether levels (n,) of column j are unknown or rare, bool (n,)."""
         return codes_of([self._encoder_levels()[j]], values[:, None])[:, 0] < 0
 
     def _read_categories(self, X: Any) -> np.ndarray | None:
@@ -458,15 +459,14 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
         return np.stack(levels, axis=1)
 
     def without_levels(self, removed: list[set[int]]) -> TableEncoder:
-        """Copy without the strings of some levels, given by their codes for each category.
+        """Return a copy without the strings of removed levels, given as the categories' codes.
 
-        Their columns remain. A later row with such a level is as one with a level that was not in
-        fit.
+        The encoded columns remain. A later row with a removed level has an unknown level.
         """
         copied = snapshot(self)
         copied.features_ = [*self.features_]
         copied.encoders_ = dict(self.encoders_)
-        left: dict[str, list[list[Any]]] = {}  # of each encoder
+        left: dict[str, list[list[Any]]] = {}  # by encoder
         for (j, encoder_levels), stored, codes in zip(
             self._encoder_levels().items(), self.stored_levels(), removed, strict=True
         ):
@@ -485,17 +485,17 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
     # -- names of the output ----------------------------------------------------------------
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
-        """Names of the columns of the output.
+        """Return the names of the columns of the output.
 
         Parameters
         ----------
         input_features : array-like of str, optional
-            Names of the columns of the input, if they had none in fit.
+            Names of the columns of the input, if the columns had no names in fit.
 
         Returns
         -------
         ndarray of str of shape (n_features_out,)
-            The name of a column, followed by the level, the part of a date or "missing".
+            Names of input columns, followed by the level, the part of a date or "missing".
 
         Examples
         --------
@@ -507,7 +507,7 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
         """
         check_is_fitted(self)
         names = _check_feature_names_in(self, input_features)
-        unique: dict[str, None] = {}  # in their order
+        unique: dict[str, None] = {}  # an ordered set
         for name in self._output_names(names):  # a level may be called "missing"
             unique[free_name(name, unique, mark="_")] = None
         return np.array([*unique], dtype=object)
@@ -519,9 +519,9 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
 
 
 def _warn_about_strings(columns: list[Column]) -> None:
-    """Warn once about all columns of strings that were read, or might have been.
+    """Warn once about all columns of strings that were converted, or might have been.
 
-    Columns that the user chose as categories are silent.
+    Columns that the user chose as categories are excluded.
     """
     ambiguous = [column for column in columns if has_two_readings(column)]
     if ambiguous:
@@ -553,7 +553,7 @@ def _warn_about_strings(columns: list[Column]) -> None:
 
 
 def _listed(parts: list[str]) -> str:
-    """Join descriptions of columns in a message, the first ones of many."""
+    """Return the joined descriptions of the first columns, and the number of further columns."""
     n_more = len(parts) - MOST_NAMED
     return "; ".join(parts[:MOST_NAMED]) + (f"; and {n_more} more columns" if n_more > 0 else "")
 
@@ -564,7 +564,7 @@ def _name_of_level(name: str, level: Any) -> str:
 
 
 def _choose_categories(columns: list[Column], chosen: Any) -> list[Column]:
-    """Make categories of the columns that the user chose; raise if strings are left."""
+    """Return columns with the chosen categories; raise if a column of strings is not chosen."""
     if isinstance(chosen, str):
         return columns
     numbers = _column_numbers(columns, chosen)
@@ -582,7 +582,7 @@ def _choose_categories(columns: list[Column], chosen: Any) -> list[Column]:
 
 
 def _choose_vectorizers(columns: list[Column], chosen: Any) -> dict[int, Any]:
-    """Return the vectoriser of each column that `text_features` names, by the column's number."""
+    """Return the vectorisers of `text_features`, by the number of the column."""
     if chosen is None:
         return {}
     names = [chosen] if isinstance(chosen, str | Integral) else list(chosen)
@@ -603,7 +603,7 @@ def _choose_vectorizers(columns: list[Column], chosen: Any) -> dict[int, Any]:
 
 
 def _column_numbers(columns: list[Column], chosen: Any) -> set[int]:
-    """Return the numbers of the columns that `categorical_features` names, numbers or marks."""
+    """Return the numbers of the columns in `categorical_features`: names, numbers or a mask."""
     names = as_array([] if chosen is None else chosen)
     if names.ndim != 1:
         raise ValueError(f"categorical_features must be a list of columns, got {chosen!r:.80}")
@@ -618,7 +618,7 @@ def _column_numbers(columns: list[Column], chosen: Any) -> set[int]:
 
 
 def _number_of(columns: list[Column], name: Any, parameter: str) -> int:
-    """Return the number of the column that a parameter names by its name or number."""
+    """Return the number of the column that a parameter refers to by name or number."""
     for j, column in enumerate(columns):
         if column.name == name:
             return j

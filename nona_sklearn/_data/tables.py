@@ -1,4 +1,4 @@
-"""Validated tables: DataFrames with the columns of fit in their order, arrays, sparse matrices."""
+"""Validated tables: arrays, sparse matrices, and DataFrames with the columns of fit in order."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from .row_values import as_array, refuse_fields, refuse_repeated
 
 
 def is_frame(X: Any, parameter: str = "X") -> bool:
-    """Whether X is a DataFrame of any library that narwhals reads; raise if it is a LazyFrame."""
-    if isinstance(X, np.ndarray):  # the usual case: narwhals takes as long as a layer of a network
+    """Return whether narwhals reads X as a DataFrame; raise if X is a LazyFrame."""
+    if isinstance(X, np.ndarray):  # the usual case, for which narwhals would be slow
         return False
     try:
         table = nw.from_native(X, pass_through=True)
     except nw.exceptions.DuplicateError:
-        names = getattr(X, "column_names", X.columns)  # Arrow's columns are no names
+        names = getattr(X, "column_names", X.columns)  # Arrow's columns are not names
         refuse_repeated([*names], parameter)
         raise
     if isinstance(table, nw.LazyFrame):
@@ -43,11 +43,11 @@ def check_table(
     ensure_min_samples: int = 1,
     accept_sparse: bool = False,
 ) -> Any:
-    """Validate a table: a frame with the columns of fit in their order, an array, or a CSR matrix.
+    """Return a validated DataFrame with the columns of fit in order, array or CSR matrix.
 
-    With ``reset=True``, in fit, the estimator stores the number and the labels of the columns.
-    Later, columns are compared with these. `contents` are what the columns held in fit: an array
-    does not tell which is which.
+    With ``reset=True``, in fit, the estimator stores the number and the labels of the columns;
+    later columns are compared with them. `contents` describe the columns in fit, to refuse an
+    array in place of a DataFrame.
     """
     refuse_no_table(X, reset)
     if issparse(X) and not accept_sparse:
@@ -86,7 +86,7 @@ def _check_frame(estimator: BaseEstimator, X: Any, reset: bool, ensure_min_sampl
         X = _in_order_of_fit(estimator, X, labels)
     if all(isinstance(label, str) for label in labels):
         validate_data(estimator, X, reset=reset, skip_check_array=True)
-    else:  # scikit-learn knows no other names than strings: to it these are an array's
+    else:  # scikit-learn ignores names that are not strings, as if X were an array
         array = np.broadcast_to(0.0, shape)
         validate_data(estimator, array, reset=reset, skip_check_array=True)
         if reset:
@@ -102,7 +102,7 @@ def _check_frame(estimator: BaseEstimator, X: Any, reset: bool, ensure_min_sampl
 
 
 def read_again(estimator: BaseEstimator, X: Any) -> Any:
-    """Return a table that :func:`check_table` accepted after fit, as it was returned."""
+    """Return a table again as :func:`check_table` returned it after fit."""
     if issparse(X):
         return X.tocsr()
     if is_frame(X):
@@ -114,7 +114,7 @@ def read_again(estimator: BaseEstimator, X: Any) -> Any:
 
 
 def refuse_no_table(X: Any, in_fit: bool) -> None:
-    """Raise for a Series, targets in place of a table, a file, and what only pandas reads."""
+    """Raise if X is a Series, targets, a file, or an object that only pandas reads."""
     if nw.dependencies.is_into_series(X):
         remedy = "one row of a pandas DataFrame is X.loc[[label]] or X.iloc[[position]]"
         if in_fit:
@@ -123,7 +123,7 @@ def refuse_no_table(X: Any, in_fit: bool) -> None:
                 "targets, X and y are swapped: it is fit(X, y)"
             )
         raise ValueError(f"Expected 2D array, got a Series of {len(X)} values instead: {remedy}")
-    if issparse(X):  # some kinds are dicts
+    if issparse(X):  # a DOK matrix is a dict
         return
     if in_fit and isinstance(X, np.ndarray) and X.ndim == 1 and X.dtype.names is None:
         raise ValueError(
@@ -139,13 +139,13 @@ def refuse_no_table(X: Any, in_fit: bool) -> None:
 
 
 def labels_of_fit(estimator: BaseEstimator) -> list | None:
-    """Return the labels of the columns of the frame in fit, or None if it was an array."""
+    """Return the column labels of the DataFrame in fit, or None for an array."""
     names = getattr(estimator, "feature_names_in_", None)
     return getattr(estimator, "_column_labels", None) if names is None else [*names]
 
 
 def _in_order_of_fit(estimator: BaseEstimator, X: Any, labels: list) -> Any:
-    """Bring the columns of a frame into the order of fit; an array's are named by number."""
+    """Return a frame with the columns in the order of fit; columns of an array have numbers."""
     seen = labels_of_fit(estimator)
     order = [*range(getattr(estimator, "n_features_in_", 0))] if seen is None else seen
     if {*order} == {*labels}:
@@ -164,7 +164,7 @@ def _in_order_of_fit(estimator: BaseEstimator, X: Any, labels: list) -> Any:
 
 
 def _refuse_unnamed(labels: list | None, contents: Sequence[str]) -> None:
-    """Raise for an array if fit was given a frame of several columns that are not all numbers."""
+    """Raise for an array if the frame in fit had several columns, not all of numbers."""
     if labels is None or len(labels) == 1:
         return
     for label, holds in zip(labels, contents, strict=False):
@@ -177,7 +177,7 @@ def _refuse_unnamed(labels: list | None, contents: Sequence[str]) -> None:
 
 
 def _refuse_gaps(X: csr_array) -> None:
-    """Raise if an entry is not finite: a sparse matrix has no gaps."""
+    """Raise if an entry of a sparse matrix is not finite."""
     wrong = np.flatnonzero(~np.isfinite(X.data))
     if len(wrong):
         row = np.searchsorted(X.indptr, wrong[0], side="right") - 1
@@ -188,25 +188,25 @@ def _refuse_gaps(X: csr_array) -> None:
 
 
 def as_dense(X: Any) -> Any:
-    """Make an array of a sparse matrix, and leave a table as it is."""
+    """Return a sparse matrix as an array, and a table unchanged."""
     return X.toarray() if issparse(X) else X
 
 
 def rows_of(X: Any, rows: slice) -> Any:
-    """Select rows of a validated table."""
+    """Return rows of a validated table."""
     if isinstance(X, np.ndarray) or issparse(X):
         return X[rows]
     return nw.from_native(X, eager_only=True)[rows].to_native()
 
 
 def names_of_columns(X: Any) -> list:
-    """Return the names of a frame's columns; None for a missing one, since NaN equals nothing."""
+    """Return the column names of a frame; a missing name is None, since NaN equals nothing."""
     frame = nw.from_native(X, eager_only=True)
     return [None if is_missing(name) else name for name in frame.columns]
 
 
 def column_named(parameter: str, X: Any, name: str) -> Any:
-    """Return the column of a frame that a parameter names, as a Series of its library."""
+    """Return the column that a parameter names, as a Series of the frame's library."""
     if not is_frame(X):
         raise ValueError(
             f"{parameter}={name!r} needs X to be a DataFrame with such a column, got "
@@ -218,12 +218,12 @@ def column_named(parameter: str, X: Any, name: str) -> Any:
 
 
 def select_columns(X: Any, names: list) -> Any:
-    """Select columns of a frame, in this order."""
+    """Return the named columns of a frame, in this order."""
     return _select(nw.from_native(X, eager_only=True), names).to_native()
 
 
 def _select(frame: nw.DataFrame, names: list) -> nw.DataFrame:
-    """Select columns: by their numbers, if names are no strings."""
+    """Return the named columns, selected by number if a name is not a string."""
     if all(isinstance(name, str) for name in names):
         return frame.select(names)
     number_of = {name: j for j, name in enumerate(names_of_columns(frame))}
@@ -231,7 +231,7 @@ def _select(frame: nw.DataFrame, names: list) -> nw.DataFrame:
 
 
 def stack_rows(*tables: Any) -> Any:
-    """Join the rows of tables of the same columns, in the order of the first."""
+    """Return the joined rows of tables with the same columns, in the first table's order."""
     if isinstance(tables[0], Tensor):
         return torch.cat(tables)
     if issparse(tables[0]):
@@ -251,14 +251,14 @@ def stack_rows(*tables: Any) -> Any:
 
 
 def gather_cells(X: Any, rows: np.ndarray) -> Any:
-    """Return a table (m, d) whose cell in column j is that of row ``rows[i, j]`` of X, (n, d)."""
+    """Return a table (m, d) with cells ``X[rows[i, j], j]`` of X, (n, d)."""
     if issparse(X):
         return type(X)(gather_cells(X.toarray(), rows))
     if isinstance(X, np.ndarray):
         return np.take_along_axis(X, rows, axis=0)
     frame = nw.maybe_reset_index(nw.from_native(X, eager_only=True))
     all_names = names_of_columns(frame)
-    together: dict[bytes, list] = {}  # columns whose cells are of the same rows
+    together: dict[bytes, list] = {}  # columns whose cells come from the same rows
     for name, chosen in zip(all_names, rows.T, strict=True):
         together.setdefault(chosen.tobytes(), []).append(name)
     parts = [
@@ -269,7 +269,7 @@ def gather_cells(X: Any, rows: np.ndarray) -> Any:
 
 
 def exchange_column(X: Any, rows: np.ndarray, column: int, donors: np.ndarray) -> Any:
-    """Return rows (m,) of a table, with a column's cells taken from the rows `donors`, (m,)."""
+    """Return rows (m,) of a table, with the cells of one column from the rows `donors`, (m,)."""
     cells = np.repeat(rows[:, None], X.shape[1], axis=1)
     cells[:, column] = donors
     return gather_cells(X, cells)

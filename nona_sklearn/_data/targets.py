@@ -1,4 +1,4 @@
-"""Numbers as targets: weighted means of them are predictions."""
+"""Numerical targets, whose weighted means are predictions."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from .scaler import refuse_tiny_spread
 from .splits import Split, split_in_turns
 
 OF_CLASSES = "y must hold numbers; NONAClassifier and SoftStepKNeighborsClassifier take classes"
-LARGEST = 1e150  # whose square float64 still holds
-#: Targets farther from the middle, in interdecile ranges, teach a network nothing.
+LARGEST = 1e150  # largest target whose square float64 holds
+#: Targets farther from the middle than this number of interdecile ranges are clipped.
 FAR = 1000
 NAMED_BOUNDS = {"positive": (0.0, math.inf), "count": (0.0, math.inf), "unit": (0.0, 1.0)}
 
@@ -31,7 +31,7 @@ Bounds = tuple[float, float]
 
 
 def bounds_of(parameter: Any) -> Bounds | None:
-    """Return the least and the largest target that a parameter `bounds` allows; None: any."""
+    """Return the least and the largest target according to `bounds`, or None for any target."""
     if parameter is None:
         return None
     pair = NAMED_BOUNDS.get(parameter) if isinstance(parameter, str) else parameter
@@ -50,13 +50,13 @@ def bounds_of(parameter: Any) -> Bounds | None:
 
 
 def refuse_none(y: Any) -> None:
-    """Raise if there are no targets."""
+    """Raise if targets are None."""
     if y is None:
         raise ValueError("This estimator requires y to be passed, but the target y is None")
 
 
 def check_targets(y: Any, rows: np.ndarray | None = None, largest: float = np.inf) -> np.ndarray:
-    """Validate finite numbers up to the `largest`, float64 (n,) or (n, n_outputs).
+    """Return validated finite numbers up to `largest`, float64 (n,) or (n, n_outputs).
 
     Messages number the rows by `rows`, (n,), or from 0.
     """
@@ -92,9 +92,9 @@ def check_targets(y: Any, rows: np.ndarray | None = None, largest: float = np.in
 
 
 def place_of(wrong: np.ndarray, y: Any, rows: np.ndarray | None = None) -> str:
-    """Describe where the first wrong target is, by the names that `y` has for rows and outputs.
+    """Return the row and output of the first wrong target, (n, n_outputs), in words.
 
-    `wrong` is (n, n_outputs). Rows are numbered by `rows`, (n,), or from 0.
+    The names come from `y`. Rows are numbered by `rows`, (n,), or from 0.
     """
     row, output = np.argwhere(wrong)[0].tolist()
     labels = labels_of(y)
@@ -113,27 +113,29 @@ def place_of(wrong: np.ndarray, y: Any, rows: np.ndarray | None = None) -> str:
 
 @storable
 class RegressionTargets:
-    """Numbers: averaged as they are, and standardised where a network is to learn them.
+    """Numerical targets, which predictions average and networks learn standardised.
 
-    A new kind of target has these methods, and an estimator whose ``_make_targets`` returns it.
+    A new kind of target implements the methods of this class, and is returned by the
+    ``_make_targets`` of an estimator.
 
     Parameters
     ----------
     bounds : tuple of float, optional
-        The least and the largest target, either may be infinite; None: any number.
+        The least and the largest target, of which either may be infinite. If None, targets are
+        unbounded.
     whole : bool, default=False
         Whether targets are whole numbers.
 
     Attributes
     ----------
     scaler : StandardScaler
-        Standardises the columns of the values seen by :meth:`fit`.
+        Scaler that standardises the columns of the values seen by :meth:`fit`.
     learned_range : tuple of ndarray, optional
-        Targets are clipped to it where a network learns them, if some are beyond the rest by
-        orders of magnitude.
+        Range to which targets are clipped for networks, if outliers are beyond the remaining
+        targets by orders of magnitude.
     loss : type of Module
-        What training minimises, of predictions and encoded targets. Takes ``reduction='none'``,
-        so that rows may count differently.
+        Loss of predictions and encoded targets that training minimises. It accepts
+        ``reduction='none'``, so that rows may have different weights.
 
     Examples
     --------
@@ -144,7 +146,7 @@ class RegressionTargets:
     """
 
     loss: Callable[..., nn.Module] = nn.MSELoss
-    # Files of earlier versions and subclasses may lack these.
+    # These are defaults for files of earlier versions, and for subclasses.
     bounds: Bounds | None = None
     whole: bool = False
     learned_range: tuple[np.ndarray, np.ndarray] | None = None
@@ -161,33 +163,33 @@ class RegressionTargets:
         y : array-like of shape (n,) or (n, n_outputs)
             Targets.
         sample_weight : ndarray of shape (n,), optional
-            Weights of the rows. None: all are equal.
+            Weights of the rows. If None, all weights are equal.
 
         Returns
         -------
         self : object
-            With the scale of these targets.
+            The fitted targets.
 
         Raises
         ------
         ValueError
-            As :meth:`check`, or if the values of an output differ, but by less than float64 can
-            square.
+            As raised by :meth:`check`, or if the values of an output differ, but by less than
+            float64 can square.
         """
         return self.fit_checked(self.check(y), sample_weight)
 
     def fit_checked(
         self, y: np.ndarray, sample_weight: np.ndarray | None = None, given: Any = None
     ) -> RegressionTargets:
-        """Fit to targets that :meth:`check` returned; `given` are those of the user."""
-        scaler = StandardScaler().set_output(transform="default")  # arrays, whatever is configured
+        """Learn the scale of validated targets; `given` is the user's `y`."""
+        scaler = StandardScaler().set_output(transform="default")  # not DataFrames
         values = self.to_values(y)
         columns = as_columns(values)
         one_output = values.ndim == 1
         refuse_tiny_spread(columns, lambda i: "y" if one_output else f"output {i} of y")
         self.learned_range = range_without_outliers(columns)
         columns = self.without_outliers(columns)
-        # A constant becomes 0 by this. Its variance in weighted rows might round below 0.
+        # A constant output becomes 0. Its weighted variance might round below 0.
         first = columns[0]
         self.scaler = scaler.fit(columns - first, sample_weight=sample_weight)
         self.scaler.mean_ = self.scaler.mean_ + first
@@ -202,18 +204,19 @@ class RegressionTargets:
         y : array-like of shape (n,) or (n, n_outputs)
             Targets.
         rows : int ndarray of shape (n,), optional
-            Numbers of the rows in messages. None: from 0.
+            Numbers of the rows in messages. If None, rows are numbered from 0.
 
         Returns
         -------
         ndarray of shape (n,) or (n, n_outputs)
-            The targets.
+            The validated targets.
 
         Raises
         ------
         ValueError
-            If `y` is None, has another number of rows, or holds anything but finite numbers that
-            float64 can square, one beyond the bounds, or one that has to be whole and is not.
+            If `y` is None or has a wrong number of rows, if a target is not a finite number that
+            float64 can square, if a target is beyond the bounds, or if a target is not whole but
+            has to be.
         """
         refuse_none(y)
         values = check_targets(y, rows, LARGEST)
@@ -235,7 +238,7 @@ class RegressionTargets:
         return values
 
     def values(self, y: Any) -> Tensor:
-        """Validate targets, and make of them what neighbours contribute.
+        """Validate targets, and return the values that neighbours contribute.
 
         Parameters
         ----------
@@ -245,50 +248,50 @@ class RegressionTargets:
         Returns
         -------
         Tensor of the same shape
-            New, float64.
+            The values, a new float64 tensor.
 
         Raises
         ------
         ValueError
-            As :meth:`check`.
+            As raised by :meth:`check`.
         """
         return self.to_values(self.check(y))
 
     def to_values(self, y: np.ndarray) -> Tensor:
-        """Turn targets that :meth:`check` returned into what neighbours contribute."""
+        """Return validated targets as the values that neighbours contribute, float64."""
         return torch.tensor(y, dtype=torch.float64)
 
     def check_same(self, earlier: Any) -> None:
-        """Refuse an earlier fit's targets from which training cannot go on."""
+        """Raise if training cannot continue from the targets of an earlier fit."""
 
     def encode(self, values: Tensor) -> Tensor:
-        """Make of values what a network learns.
+        """Encode values for a network to learn.
 
         Parameters
         ----------
         values : Tensor of shape (n,) or (n, n_outputs)
-            What :meth:`values` returned.
+            Values that :meth:`values` returned.
 
         Returns
         -------
         Tensor of the same shape
-            Each output with mean 0 and standard deviation 1, float32. Values that are beyond the
-            rest by orders of magnitude are at the end of `learned_range`.
+            Encoded values, float32, whose outputs have mean 0 and standard deviation 1. Values
+            that are beyond the rest by orders of magnitude are at the end of `learned_range`.
         """
         scaled = self.scaler.transform(self.without_outliers(as_columns(values)))
         return torch.tensor(scaled, dtype=torch.float32).reshape(values.shape)
 
     def without_outliers(self, columns: np.ndarray) -> np.ndarray:
-        """Targets (n, n_outputs) as a network learns them, in their units."""
+        """Return targets (n, n_outputs), clipped to `learned_range`, in their units."""
         return columns if self.learned_range is None else columns.clip(*self.learned_range)
 
     @property
     def unit(self) -> Tensor:
-        """What 1 of the encoded values is worth, (n_outputs,): nothing where all are the same."""
+        """Return the scales of the encoded values, (n_outputs,), 0 for a constant output."""
         return torch.from_numpy(self.scaler.scale_ * (self.scaler.var_ > 0))
 
     def restore(self, encoded: Tensor) -> Tensor:
-        """Turn predictions of encoded values into values: the inverse of :meth:`encode`.
+        """Restore values from predictions of encoded values, as the inverse of :meth:`encode`.
 
         Parameters
         ----------
@@ -309,7 +312,7 @@ class RegressionTargets:
         Parameters
         ----------
         means : Tensor of shape (q,) or (q, n_outputs)
-            Weighted means of the neighbours' values.
+            Weighted means of neighbours' values.
 
         Returns
         -------
@@ -321,12 +324,12 @@ class RegressionTargets:
 
     @property
     def n_adjusted(self) -> int:
-        """Number of values that a network itself predicts for a row."""
+        """Return the number of values that a network adjusts for a row."""
         return self.n_outputs or 1
 
     @property
     def balanced(self) -> bool:
-        """Whether the mean of the outputs' losses is geometric; other losses may be negative."""
+        """Return whether the mean of outputs' losses is geometric, which needs positive losses."""
         return self.n_adjusted > 1 and self.loss is nn.MSELoss
 
     def make_head(self, *args, **kwargs) -> NONAHead:
@@ -352,9 +355,9 @@ class RegressionTargets:
         validation_fraction: float,
         random_state: np.random.RandomState,
     ) -> list[Split]:
-        """Split row numbers into training and validation rows, once for each network.
+        """Return splits into training and validation rows, one for every network.
 
-        Groups stay together. A quarter of the validation rows are also those of the next network.
+        Groups stay together. Consecutive networks share a quarter of their validation rows.
         """
         units = np.arange(len(values)) if groups is None else groups
         order = random_state.permutation(np.max(units) + 1)
@@ -364,9 +367,9 @@ class RegressionTargets:
 
 
 def range_without_outliers(columns: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return the ends, (n_outputs,), between which all targets but the farthest are; or None.
+    """Return the least and the largest target without outliers, (n_outputs,), or None.
 
-    The ends are multiples of the interdecile range, so that they are no targets of rows.
+    The limits are multiples of the interdecile range, so that they are not targets of rows.
     """
     low, high = np.quantile(columns, [0.1, 0.9], axis=0)
     center, spread = (low + high) / 2, high - low
@@ -380,6 +383,6 @@ def range_without_outliers(columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]
 
 
 def as_columns(values: Tensor | np.ndarray) -> np.ndarray:
-    """Reshape values (n,) or (n, n_outputs) to (n, n_outputs), as an array."""
+    """Return values (n,) or (n, n_outputs) as an array (n, n_outputs)."""
     columns = values.reshape(len(values), -1)
     return columns.cpu().numpy() if isinstance(columns, Tensor) else columns

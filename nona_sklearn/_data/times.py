@@ -1,4 +1,4 @@
-"""Times of rows: a row is a neighbour of later rows only, whose targets were known later."""
+"""Times of rows, which are neighbours of later rows only."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ from .._utils.validation import is_real, unmasked
 from .columns import SECOND, Column, read_values
 from .tables import as_dense, column_named, is_frame
 
-#: Shortest half-life, as a share of the time of all rows: a shorter one makes weights that are
+#: Shortest half-life, as a share of the time of all rows. Weights of shorter half-lives would be
 #: beyond float32.
 LEAST_HALF_LIFE = 0.001
-LATEST_STEP = 8  # the time of the latest row is rounded to a multiple of so many half-lives
-MOST_HALF_LIVES = 10**6  # to a time that is added: float32 still resolves a tenth of one
+LATEST_STEP = 8  # the time of the latest row is rounded to a multiple of 8 half-lives
+MOST_HALF_LIVES = 10**6  # to a time that is added, so that float32 resolves 0.1 half-lives
 KINDS = {"number": "numbers", "date": "dates", "duration": "durations"}
 
 
 @storable
 @dataclass(frozen=True)
 class TimeKind:
-    """What times are, and how a row's weight halves with its age."""
+    """Store the kind of times, and the half-life of weights."""
 
-    #: 'number'; 'date', as seconds since 1970 in UTC; or 'duration', in seconds.
+    #: 'number'; 'date', in seconds since 1970 in UTC; or 'duration', in seconds.
     kind: str
-    column: str | None = None  # of the table, if one holds them
+    column: str | None = None  # column of the table that holds the times, if any
     has_zone: bool = False  # whether dates have a time zone
-    #: By how much later a row weighs twice as much, in units of the times.
+    #: Difference in time at which the weight doubles, in units of the times.
     half_life: float = math.inf
-    #: Time of the rows whose weight is not changed by age: near the latest row, and rounded, so
-    #: that it is not the time of a row that may be removed.
+    #: Time at which age does not change the weight. It is near the latest row, and rounded, so
+    #: that it does not reveal the time of a removed row.
     latest: float = 0.0
 
     def fading(self, half_life: Any, times: np.ndarray) -> TimeKind:
-        """Add the half-life that fit is given, or None, for rows at these times, (n,)."""
+        """Return the kind with a half-life, or unchanged for None, for rows at times (n,)."""
         if half_life is None:
             return self
         length = self.length("half_life", half_life)
@@ -64,10 +64,9 @@ class TimeKind:
         return replace(self, half_life=length, latest=float(np.round(times.max() / step) * step))
 
     def log_prior(self, times: Tensor) -> Tensor | None:
-        """Return logarithms of weights by age for rows at these times, (n,), or None: all equal.
+        """Return log weights (n,) by the age of rows at times (n,), or None without a half-life.
 
-        A row weighs half of what a row does that is later by the half-life. This does not depend
-        on the query, since all of its neighbours age together.
+        The weights are independent of the query, since all neighbours age together.
         """
         if math.isinf(self.half_life):
             return None
@@ -80,7 +79,7 @@ class TimeKind:
         return (lives * math.log(2)).float()
 
     def restore(self, times: np.ndarray) -> np.ndarray:
-        """Turn seconds since 1970 into dates, in UTC; numbers and durations stay as they are."""
+        """Return seconds since 1970 as dates in UTC, and numbers and durations unchanged."""
         if self.kind != "date":
             return times
         return np.datetime64(0, "us") + (times * 1e6).round().astype("timedelta64[us]")
@@ -100,7 +99,7 @@ class TimeKind:
 
 
 def read_times(times: Any, X: Any, n_rows: int) -> tuple[np.ndarray, TimeKind]:
-    """Read numbers, dates or durations, (n,) in float64, from an array or a named column of X."""
+    """Return times as float64 (n,), from an array or a named column of X, and their kind."""
     if isinstance(times, str):
         return _as_times(read_values(times, column_named("times", X, times), "UTC"), times)
     if issparse(times) or getattr(times, "dtype", None) in (np.complex64, np.complex128):
@@ -115,18 +114,18 @@ def read_times(times: Any, X: Any, n_rows: int) -> tuple[np.ndarray, TimeKind]:
 
 
 def read_new_times(time: TimeKind, times: Any, n_rows: int) -> np.ndarray:
-    """Read times of new rows, (n_rows,), which must be of the kind of those in fit."""
+    """Return times of new rows, (n_rows,); raise if their kind differs from fit."""
     values, now = read_times(times, None, n_rows)
     _check_same(time, now, "times")
     return values
 
 
 def read_query_times(time: TimeKind, X: Any, feature_names: Sequence[Any]) -> np.ndarray:
-    """Read the times of validated queries, (n_queries,), from their column."""
+    """Return the times of validated queries, (n_queries,), from the column of times."""
     column: Any = time.column
     if is_frame(X):
         values, now = read_times(column, X, 0)
-    else:  # the columns of an array are those of fit, in their order
+    else:  # an array has the columns of fit in order
         array = np.asarray(as_dense(X))[:, [*feature_names].index(column)]
         values, now = _as_times(read_values("times", array, "UTC"))
     _check_same(time, now, f"the times in column {column!r}")
@@ -134,7 +133,7 @@ def read_query_times(time: TimeKind, X: Any, feature_names: Sequence[Any]) -> np
 
 
 def _check_same(time: TimeKind, now: TimeKind, label: str) -> None:
-    """Raise if times are of another kind than those of fit."""
+    """Raise if the kind of times differs from fit."""
     if now.kind != time.kind:
         held, hold = KINDS[time.kind], KINDS[now.kind]
         raise ValueError(f"{label} held {held} in fit, and hold {hold} now")

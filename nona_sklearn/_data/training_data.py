@@ -1,4 +1,4 @@
-"""What fit is given, checked once: rows to train on, and a validation set if any."""
+"""Training rows and validation set, checked once in fit."""
 
 from __future__ import annotations
 
@@ -36,30 +36,30 @@ from .times import TimeKind, read_query_times, read_times
 
 Targets = RegressionTargets | ClassTargets
 
-CALLER_OF_FIT = 5  # the level of the stack that warnings in take() name
-N_FIRST = 20  # rows of each column that are compared with y, before all rows of a few are
+CALLER_OF_FIT = 5  # stack level of warnings in take()
+N_FIRST = 20  # rows compared with y first; only columns equal to y are compared in full
 
 
 @dataclass(frozen=True, eq=False)
 class TrainingData:
-    """The rows given to fit whose weight is positive."""
+    """Hold the rows of positive weight among the rows given to fit."""
 
     sample: Sample  # the input of the networks
     values: Tensor  # (n,) or (n, n_outputs), float64, targets as the bank stores them
-    selection: RowSelection  # which of the given rows these are, and their weights
-    names: Names  # of rows and outputs
-    class_factors: list[Factors] | None = None  # of the weights, for each output
-    time: TimeKind | None = None  # what their times are
-    group_names: np.ndarray | None = None  # (n_groups,), in the order of their codes
-    levels: np.ndarray | None = None  # int32 (n, n_categories), code of each category's level
-    table: Any = None  # their features as given: array, sparse matrix, DataFrame or Rows
+    selection: RowSelection  # indices of the rows among the given rows, and weights
+    names: Names  # names of rows and outputs
+    class_factors: list[Factors] | None = None  # class factors of the weights, by output
+    time: TimeKind | None = None  # kind of the times
+    group_names: np.ndarray | None = None  # (n_groups,), ordered by group code
+    levels: np.ndarray | None = None  # int32 (n, n_categories), codes of the levels
+    table: Any = None  # features as given: array, sparse matrix, DataFrame or Rows
 
     def __len__(self) -> int:
         return len(self.sample)
 
     @property
     def log_prior(self) -> Tensor | None:
-        """Logarithms of the rows' weights as neighbours, (n,): sample weights and age."""
+        """Return log weights of the rows as neighbours, (n,), from sample weights and age."""
         prior = self.selection.log_prior
         if self.time is None or self.sample.times is None:
             return prior
@@ -67,12 +67,12 @@ class TrainingData:
 
     @property
     def groups(self) -> np.ndarray | None:
-        """Code of each row's group, (n,)."""
+        """Return the group codes of the rows, (n,)."""
         return None if self.sample.groups is None else self.sample.groups.numpy()
 
     @property
     def window(self) -> float:
-        """How near in time rows are no neighbours in training."""
+        """Return the difference in time within which rows are no neighbours in training."""
         times = self.sample.times
         return 0.0 if times is None else WINDOW * float(times.amax() - times.amin())
 
@@ -89,7 +89,7 @@ class TrainingData:
         times: Any = None,
         half_life: Any = None,
     ) -> TrainingData:
-        """Check what fit is given, and fit the source and the targets to it."""
+        """Return the checked training rows, to which source and targets are fitted."""
         names = Names.of(X, y)
         warn_of_other_order(
             CALLER_OF_FIT, X=X, y=y, groups=groups, sample_weight=sample_weight, times=times
@@ -155,10 +155,10 @@ class TrainingData:
         validation_fraction: Any,
         random_state: np.random.RandomState,
     ) -> list[Split]:
-        """Split the rows into training and validation rows, once for each network.
+        """Return splits into training and validation rows, one for every network.
 
-        `validation_fraction` is a share, the splits of a splitter of scikit-learn, or None, to set
-        no rows aside.
+        `validation_fraction` is a share, the splits of a scikit-learn splitter, or None for no
+        validation rows.
         """
         if validation_fraction is None:
             return [Split(np.arange(len(self)))] * n_networks
@@ -177,7 +177,7 @@ class TrainingData:
 def values_of_new(
     targets: Targets, y: Any, n_rows: int, names: tuple[str, ...] | None, shape: tuple[int, ...]
 ) -> Tensor:
-    """Return values of new rows' targets, whose outputs must be those of fit, in their order."""
+    """Return the values of new rows' targets; raise if the outputs differ from fit."""
     values = targets.values(in_order_of(names, y))
     check_lengths(n_rows, len(values))
     if values.shape[1:] != shape:
@@ -187,7 +187,7 @@ def values_of_new(
 
 
 def _warn_of_copies(X: Any, y: np.ndarray) -> None:
-    """Warn of a column of a validated table that holds the targets, (n,) or (n, n_outputs)."""
+    """Warn about a column of a validated table that equals an output of the targets."""
     if issparse(X) or not (isinstance(X, np.ndarray) or is_frame(X)):
         return
     outputs = [output for output in y.reshape(len(y), -1).T if (output != output[0]).any()]
@@ -218,7 +218,7 @@ def _are_equal(column: Column, y: np.ndarray) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class ValidationSet:
-    """Rows that validate each network and train none, without those of weight 0."""
+    """Hold rows of positive weight that validate all networks and train none."""
 
     X: Any  # features as given
     y: Any  # targets as given
@@ -229,7 +229,7 @@ class ValidationSet:
     def take(
         cls, source: Source, X: Any, y: Any, sample_weight: Any, joins: bool
     ) -> ValidationSet | None:
-        """Take what fit is given; return None if that is nothing."""
+        """Return the checked validation set, or None if `X` is None."""
         if X is None:
             values = {"y_val": y, "sample_weight_val": sample_weight, "add_validation": joins}
             for name, value in values.items():
@@ -238,7 +238,7 @@ class ValidationSet:
             return None
         warn_of_other_order(CALLER_OF_FIT, X_val=X, y_val=y, sample_weight_val=sample_weight)
         with naming_validation_set():
-            _, y = source.accept(X, y)  # which may be those of a torch Dataset
+            _, y = source.accept(X, y)  # y may come from a torch Dataset
             if y is None:
                 raise ValueError("y_val must be given with X_val, got None")
             if sample_weight is None:
@@ -253,7 +253,7 @@ class ValidationSet:
     def encode(
         self, source: Source, targets: Targets, data: TrainingData, feature_names: Sequence[str]
     ) -> Sample:
-        """Encode the rows as those of training were, to which source and targets are fitted."""
+        """Return the rows, encoded by the fitted source and targets, as a sample."""
         with naming_validation_set():
             X = source.encode(self.X)
             values = values_of_new(
@@ -269,7 +269,7 @@ class ValidationSet:
     def weights(
         self, targets: Targets, values: Tensor, class_factors: list[Factors] | None
     ) -> Tensor | None:
-        """Return the weights of the rows with a mean of 1, (n_valid,), or None: all are equal."""
+        """Return the rows' weights with mean 1, (n_valid,), or None if all are equal."""
         if self.sample_weight is None and class_factors is None:
             return None
         weights = self._row_weights(targets, values, class_factors)
@@ -278,7 +278,7 @@ class ValidationSet:
     def _row_weights(
         self, targets: Targets, values: Tensor, class_factors: list[Factors] | None
     ) -> np.ndarray:
-        """Multiply the weights as given by the factors of the rows' classes, (n_valid,)."""
+        """Return the sample weights times the class factors of the rows, (n_valid,)."""
         weights = check_sample_weight(self.sample_weight, len(values))
         if class_factors is None or not isinstance(targets, ClassTargets):
             return weights
@@ -287,7 +287,7 @@ class ValidationSet:
 
 @contextmanager
 def naming_validation_set() -> Iterator[None]:
-    """Name the validation set in errors about X, y or their weights."""
+    """Add the name of the validation set to errors about X, y or weights."""
     try:
         yield
     except (ValueError, TypeError) as error:

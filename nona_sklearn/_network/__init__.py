@@ -1,1 +1,1 @@
-"""The network that is trained, and its state as plain data."""
+"""Networks, and their state as plain data."""

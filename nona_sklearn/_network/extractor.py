@@ -1,4 +1,4 @@
-"""What comes before an embedding's layers: a feature extractor, or components of a wide table."""
+"""Feature extractors and supervised components, which precede the layers of an embedding."""
 
 import copy
 from collections.abc import Mapping
@@ -18,44 +18,48 @@ from .._utils.docs import Documented
 from .._utils.storable import storable_parameters
 from .._utils.threads import one_blas_thread
 
-LEAST = 0.25  # of what chance gives a column: targets may depend on it in another way
+LEAST = 0.25  # least relevance relative to chance, since a dependence may be nonlinear
 
 
 @storable_parameters()
 class FeatureExtractor(Documented, BaseEstimator):
     """A feature extractor that an estimator fine-tunes, with its training parameters.
 
-    They are searched by nested names, ``feature_extractor__learning_rate``.
+    The parameters can be searched by nested names, such as ``feature_extractor__learning_rate``.
 
     Parameters
     ----------
     module : torch.nn.Module or callable
-        Maps a batch of rows to features, (n, n_features). A module is copied by each fit; a
-        callable without arguments makes one, whose random weights follow `random_state`.
+        Module that maps a batch of rows to features of shape (n, n_features). Every fit copies a
+        module. A callable without arguments returns a new module, whose random weights follow
+        `random_state`.
 
     collate_fn : callable or None, default=None
-        Makes a batch, a tensor or a dict of tensors, of a list of rows, as that of
-        :class:`torch.utils.data.DataLoader`: a tokenizer, for example. None: arrays are
-        sliced, other rows collated by torch's default.
+        Function that makes a batch, a tensor or a dict of tensors, from a list of rows, as in
+        :class:`torch.utils.data.DataLoader`. An example is a tokenizer. If None, arrays are
+        sliced, and rows of different kinds are collated by torch's default.
 
     learning_rate : float, default=1e-4
-        Learning rate of the module: small for pretrained weights, that of the other layers
-        for new ones.
+        Learning rate of the module. Pretrained weights need a small rate; new weights need the
+        rate of the remaining layers.
 
     micro_batch_size : int or None, default=None
-        Largest number of queries in a forward pass, to save memory: the gradients of a batch's
-        parts are summed. None: the whole batch at once. With ``neighbor_pool='batch'`` the
-        neighbours of a query are those in its part, of 2 or more rows.
+        Largest number of queries in a forward pass. A small number saves memory, since the
+        gradients of a batch's parts are summed. If None, the whole batch is one part. With
+        ``neighbor_pool='batch'``, the neighbours of a query come from its part, which has 2 or
+        more rows.
 
     precision : {'float32', 'bfloat16'}, default='float32'
-        'bfloat16' computes the module under torch's autocast, which is about twice as fast on
-        hardware that supports it. Distances are always computed in full precision.
+        Precision of the module. 'bfloat16' computes the module under torch's autocast, which is
+        about twice as fast on hardware that supports it. Distances are always computed in full
+        precision.
 
     accelerator : callable or None, default=None
-        Makes an :class:`accelerate.Accelerator`, such as the class itself, to train on its
-        devices: several GPUs under ``accelerate launch``, other mixed precisions. Each device
-        takes a share of every batch, and with ``neighbor_pool='batch'`` its neighbours from that
-        share. It replaces the estimator's `device`, and needs the extra ``accelerate``.
+        Function that returns an :class:`accelerate.Accelerator`, such as the class itself, whose
+        devices train: several GPUs under ``accelerate launch``, or further mixed precisions. A
+        device takes a share of every batch and, with ``neighbor_pool='batch'``, the neighbours
+        from its share. The accelerator replaces the estimator's `device`, and requires the extra
+        ``accelerate``.
 
     Examples
     --------
@@ -94,23 +98,23 @@ class FeatureExtractor(Documented, BaseEstimator):
 
     @classmethod
     def of(cls, feature_extractor):
-        """Make one of an estimator's parameter: a plain module has the defaults."""
+        """Return an estimator's parameter as a FeatureExtractor; a plain module has defaults."""
         if feature_extractor is None or isinstance(feature_extractor, cls):
             return feature_extractor
         return cls(feature_extractor)
 
     def validate(self):
-        """Raise an error that names the parameter unless all are valid."""
+        """Raise an error that names the parameter if a parameter is invalid."""
         self._validate_params()
 
 
 class ExtractorEmbedding(nn.Module):
-    """Extract features of rows, then embed them: rows -> (n, n_features) -> (n, d).
+    """Return embeddings (n, d) of the features (n, n_features) that an extractor returns.
 
-    'bfloat16' as `precision` lets torch choose it for what the extractor computes (autocast).
+    With `precision` 'bfloat16', the extractor runs under torch's autocast.
     """
 
-    n_features: int | None = None  # that the extractor puts out; not in files of earlier versions
+    n_features: int | None = None  # output features of the extractor; None in old files
 
     def __init__(
         self,
@@ -127,7 +131,7 @@ class ExtractorEmbedding(nn.Module):
 
     def forward(self, rows: Rows) -> Tensor:
         device = torch.device(rows.device).type
-        # Otherwise the precision is that of the surroundings, such as an accelerator's.
+        # With 'float32', the surrounding autocast applies, such as an accelerator's.
         lowers = self.precision == "bfloat16"
         with torch.autocast(device, torch.bfloat16) if lowers else nullcontext():
             features, _ = extract(self.extractor, rows, self.n_features)
@@ -136,14 +140,10 @@ class ExtractorEmbedding(nn.Module):
 
 
 def extract(extractor: nn.Module, rows: Rows, n_features: int | None = None) -> tuple[Tensor, str]:
-    """Features of rows, (n, n_features), and a text that says what an extractor must return.
+    """Return features of rows, (n, n_features), and a text about the required output.
 
-    As in skorch, the entries of a batch that is a dict are passed by name.
-
-    Raises
-    ------
-    ValueError
-        If the extractor fails, unless for lack of memory, or returns no features.
+    Entries of a dict are passed by name, as in skorch. Errors of the extractor, except for a lack
+    of memory, become a ValueError.
     """
     batch = rows.batch()
     shape_of_batch = f"{len(rows)} rows of X, {describe(batch)}"
@@ -169,14 +169,14 @@ def extract(extractor: nn.Module, rows: Rows, n_features: int | None = None) -> 
 
 
 def describe(batch) -> str:
-    """Describe the shape and type of a batch."""
+    """Return a description of the shape and type of a batch."""
     if isinstance(batch, Mapping):
         return ", ".join(f"{name}: {describe(values)}" for name, values in batch.items())
     return f"{tuple(batch.shape)} of {str(batch.dtype).removeprefix('torch.')}"
 
 
 def make_extractor(module_or_factory) -> nn.Module:
-    """Build a new extractor, or copy the one given, so that every fit starts from the same."""
+    """Return a new extractor, or a copy of a module, so that all fits have the same start."""
     if isinstance(module_or_factory, nn.Module):
         return copy.deepcopy(module_or_factory)
     try:
@@ -194,7 +194,7 @@ def make_extractor(module_or_factory) -> nn.Module:
 
 @torch.no_grad()
 def count_features(extractor: nn.Module, rows: Rows) -> int:
-    """Number of features that an extractor puts out, by two of the rows; they must be finite."""
+    """Return the number of features of an extractor, whose output for two rows must be finite."""
     try:
         extractor.to(rows.device).eval()
     except NotImplementedError as error:
@@ -208,13 +208,11 @@ def count_features(extractor: nn.Module, rows: Rows) -> int:
 
 
 def supervised_components(X: Tensor, y: Tensor, n_components: int, n_scores: int = 0) -> nn.Linear:
-    """Find principal components of a table's columns that count by their relevance to targets.
+    """Return a fixed layer from X, (n, n_features), to at most `n_components` components.
 
-    Each column is weighted by the root of its relevance, so that the first components are of what
-    relevant columns have in common. This is "Prediction by Supervised Principal Components" (Bair
-    et al., 2006) with weights in place of a threshold. Returns a layer that is not trained, from
-    X, (n, n_features), to at most `n_components`, whose mean square is 1, and the last `n_scores`
-    columns as they are. `y` are the targets, (n,) or (n, n_outputs).
+    Principal components of mean square 1 are fitted to columns weighted by the root of their
+    relevance to `y`, (n,) or (n, n_outputs): "Prediction by Supervised Principal Components" (Bair
+    et al., 2006) with weights in place of a threshold. The last `n_scores` columns are copied.
     """
     n_features = X.shape[1] - n_scores
     rows = X[:, :n_features].double().numpy()
@@ -222,7 +220,7 @@ def supervised_components(X: Tensor, y: Tensor, n_components: int, n_scores: int
     pca = PCA(min(n_components, *rows.shape), random_state=0).set_output(transform="default")
     with one_blas_thread():
         weights = np.sqrt(relevance(rows, targets))
-        with np.errstate(invalid="ignore"):  # shares of a variance that is 0
+        with np.errstate(invalid="ignore"):  # PCA's variance shares if the variance is 0
             scores = pca.fit_transform(rows * weights)
     unit = np.sqrt(np.mean(scores**2)) or 1.0
     matrix = pca.components_ * weights / unit
@@ -235,10 +233,10 @@ def supervised_components(X: Tensor, y: Tensor, n_components: int, n_scores: int
 
 
 def relevance(X: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Share of each column's variance that the targets explain beyond chance, (n_features,).
+    """Return shares (n_features,) of the columns' variances that targets explain beyond chance.
 
-    It is the adjusted R^2 of a linear regression of the column on the targets, for classes that
-    of an analysis of variance, and at least :data:`LEAST` of what chance explains.
+    They are adjusted R^2 of linear regressions of the columns on the targets, an analysis of
+    variance for classes, and at least :data:`LEAST` of the share that chance explains.
     """
     X = X - X.mean(axis=0)
     y = y - y.mean(axis=0)

@@ -1,4 +1,4 @@
-"""The module that is trained, an embedding and a head, and the average of several."""
+"""Networks of an embedding and a head, and averages of networks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .extractor import ExtractorEmbedding
 
 
 class NeighborNetwork(nn.Module):
-    """An embedding shared by queries and neighbours, and the head that compares them.
+    """Join an embedding, shared by queries and neighbours, and the head that compares them.
 
     The embedding maps features (n, n_features) to (n, d). Neighbours come from a pool in training,
     and from the bank afterwards.
@@ -29,9 +29,9 @@ class NeighborNetwork(nn.Module):
         self.head = head
 
     def forward(self, rows: Tensor, pool: Any) -> Tensor:
-        """Predict training rows, (q,), from their pool: a whole step in one call.
+        """Return predictions of training rows, (q,), from their pool.
 
-        Wrappers need that, such as the one that trains on several GPUs.
+        One call computes a whole step, as wrappers such as for several GPUs require.
         """
         evaluation = pool.evaluate(self, rows)
         with torch.autocast(rows.device.type, enabled=False):  # distances need every digit
@@ -39,9 +39,9 @@ class NeighborNetwork(nn.Module):
 
     @torch.no_grad()
     def embed(self, X: Tensor | Rows) -> Tensor:
-        """Embed rows in eval mode, without gradient: (n, n_features) -> (n, d)."""
+        """Return embeddings (n, d) of X, (n, n_features), in eval mode and without gradient."""
         training = self.training
-        if training:  # to change the mode of all layers takes as long as to embed a row
+        if training:  # changing the mode takes as long as embedding a row
             self.eval()
         embeddings = torch.cat([self.embedding(block) for block in X.split(EMBED_BLOCK)])
         if training:
@@ -50,7 +50,7 @@ class NeighborNetwork(nn.Module):
 
     @torch.no_grad()
     def predict_mean(self) -> None:
-        """Predict the mean of the neighbours' targets from now on: all are equally near."""
+        """Make all rows equally near, so that predictions are the mean of the targets."""
         for module in self.embedding.modules():
             if isinstance(module, MLPEmbedding):
                 module.zero_()
@@ -58,10 +58,10 @@ class NeighborNetwork(nn.Module):
         self.head.admit_all()
 
     def freeze(self) -> NeighborNetwork:
-        """End the training: no gradients, eval mode, embeddings in float64.
+        """Return the network in eval mode, without gradients, with the embedding in float64.
 
-        A prediction must not depend on its batch, as matrix products in float32 do. A feature
-        extractor keeps its type: it may be too large.
+        float32 matrix products would make predictions depend on the batch. A feature extractor
+        keeps its type, since it may be too large.
         """
         embedding = self.embedding
         parts = embedding.embeddings if isinstance(embedding, Concatenation) else [embedding]
@@ -71,7 +71,7 @@ class NeighborNetwork(nn.Module):
 
 
 class Concatenation(nn.Module):
-    """Concatenate each network's embeddings: (n, n_features) -> (n, n_networks * d)."""
+    """Concatenate the networks' embeddings of X, (n, n_features), to (n, n_networks * d)."""
 
     def __init__(self, embeddings: Sequence[nn.Module]):
         super().__init__()
@@ -82,7 +82,7 @@ class Concatenation(nn.Module):
 
 
 def average(networks: Sequence[NeighborNetwork]) -> NeighborNetwork:
-    """Join trained networks to one that averages their weights, and shares their modules."""
+    """Return one network that averages the neighbours' weights and shares the modules."""
     if len(networks) == 1:
         return networks[0]
     return NeighborNetwork(
@@ -92,7 +92,7 @@ def average(networks: Sequence[NeighborNetwork]) -> NeighborNetwork:
 
 
 def embed(network: NeighborNetwork, X: Tensor | Rows) -> Tensor:
-    """Embed the input of a network, shape (n, n_features) -> (n, d), as the bank stores it."""
+    """Return embeddings (n, d) of X, (n, n_features), in the float32 form of the bank."""
     device = next(chain(network.parameters(), network.buffers())).device
     blocks = (X[rows].to(device, torch.float64) for rows in spans(len(X), EMBED_BLOCK))
     return torch.cat([network.embed(block).float() for block in blocks])

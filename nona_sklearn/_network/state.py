@@ -1,7 +1,7 @@
-"""Networks as plain data and back, to store them.
+"""Conversion of networks to plain data and back, for storage.
 
-A module of a class below becomes a dict of its attributes and arrays. Modules of the user's own
-classes, and feature extractors, stay modules.
+A module of a class in MODULES becomes a dict of attributes and arrays. Feature extractors and
+modules of the user's classes stay modules.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from .network import Concatenation, NeighborNetwork
 
 
 class WithTrend(nn.Module):
-    """An embedding, and beside it an additive trend: (n, n_features) -> (n, d + n_outputs).
+    """Concatenate an embedding and an additive trend of X, (n, n_features), to (n, d + n_outputs).
 
-    Files of earlier versions have it: there the trend of SoftStep k-NN is g, in units of the
-    encoded targets. Today the trend is a field of the bank.
+    Files of earlier versions contain this module, with a trend in units of the encoded targets. In
+    newer files, the trend is a field of the bank.
     """
 
     embedding: nn.Module
@@ -59,13 +59,13 @@ MODULES: dict[str, type[nn.Module]] = {
     )
 }
 MODULES["AdditiveTrend"] = AdditiveFunction  # in files whose embedding has a trend
-MACHINERY = vars(nn.Module()).keys()  # torch's own attributes of a module
+MACHINERY = vars(nn.Module()).keys()  # internal attributes of a torch module
 STORED_AS = {"trust_radius": "reach"}  # names of version 0.2.0 in files
 LOADED_AS = {stored: name for name, stored in STORED_AS.items()}
 
 
 def is_known(module: Any) -> bool:
-    """Whether it is a module, all of which can become data."""
+    """Return whether an object is a module that can be converted to data completely."""
     return isinstance(module, nn.Module) and all(map(_is_of_known_class, module.modules()))
 
 
@@ -74,7 +74,7 @@ def _is_of_known_class(module: nn.Module) -> bool:
 
 
 def to_data(module: nn.Module | None) -> Any:
-    """Make dicts, numbers and arrays of a module; copies on the CPU of the user's modules.
+    """Return a module as dicts, numbers and arrays, with CPU copies of the user's modules.
 
     Arrays share the memory of tensors on the CPU.
     """
@@ -104,7 +104,7 @@ def _arrays(tensors: Mapping[str, Tensor | None]) -> dict[str, np.ndarray | None
 
 
 def from_data(data: Any) -> Any:
-    """Restore the module that :func:`to_data` wrote, in eval mode and without gradients."""
+    """Return the module that :func:`to_data` converted, in eval mode and without gradients."""
     if not isinstance(data, dict):  # None, or the user's module
         return data
     kind = MODULES[data["class"]]
@@ -124,7 +124,7 @@ def from_data(data: Any) -> Any:
 
 
 def remake_extractor(parameter: Any) -> nn.Module:
-    """Make an extractor for stored weights, of a module, a factory, or an object with either."""
+    """Return an extractor for stored weights, from a module, a factory, or an object with one."""
     return make_extractor(parameter.module if isinstance(parameter, BaseEstimator) else parameter)
 
 

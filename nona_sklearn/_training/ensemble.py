@@ -1,4 +1,4 @@
-"""Training of several networks: how many, in turn, in threads or in processes, within a time."""
+"""Training of several networks, in turn, in threads or in processes, within a time limit."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ Trained = tuple[NeighborNetwork, list[dict]]
 
 
 def count_networks(n: int) -> int:
-    """Choose a number of networks: 5 for few rows, whose fits differ most and cost least, or 3.
+    """Return the number of networks for n rows, from 5 for few rows to 3, or 1 for a large table.
 
-    Of a large table it is 1: its time is better spent on the steps of one.
+    Fits of few rows differ most and cost least. On a large table, more steps are better.
     """
     return 1 if n > LARGE else min(max(10_000 // n, 3), 5)
 
@@ -45,14 +45,13 @@ def train_networks(
     *,
     valid: Sample | None = None,
 ) -> list[Trained]:
-    """Train networks on rows of a sample, each on its own split: networks with their histories.
+    """Return networks that are trained on their splits of a sample, with their histories.
 
-    `valid` are the validation rows of all, where the splits have none.
-    In one process, networks on a table train at the same time, in as many threads as torch has:
-    the tensors of a step are too small to share among torch's threads.
+    `valid` replaces validation rows of the splits. In one process, networks on a table train in as
+    many threads as torch has, since the tensors of a step are too small to compute in parallel.
     """
     in_threads, n_workers = _workers(config, n_jobs)
-    # Networks that take turns all have the whole time.
+    # Networks that take turns have the whole time.
     n_together = len(networks) if in_threads else n_workers
     budget = replace(budget, n_networks=len(networks), n_workers=n_together)
     accelerator = None if config.extractor is None else config.extractor.accelerator
@@ -68,7 +67,7 @@ def train_networks(
             parallel = Parallel(n_jobs) if progress is None else CountedParallel(n_jobs, progress)
             trained = parallel(delayed(training)() for training in trainings)
     if config.falls_back and most_are_in_vain([e for _, history in trained for e in history]):
-        for network, _ in trained:  # those that are not in vain are better by chance
+        for network, _ in trained:  # a network that is not in vain is better by chance
             network.predict_mean()
     return trained
 
@@ -85,7 +84,7 @@ def _train(
     progress: Progress | None,
     turns: FairSemaphore | None = None,
 ) -> Trained:
-    """Train one of the networks, from now on: the network and its history."""
+    """Return one trained network and its history; its time starts now."""
     train, valid = sample[split.train], valid if split.valid is None else sample[split.valid]
     slot = Slot(budget.deadline(number), turns, progress, number)
     # Dropout in a feature extractor draws from torch's global generator.
@@ -95,17 +94,17 @@ def _train(
 
 
 def most_are_in_vain(history: list[dict]) -> bool:
-    """Whether most networks predict validation rows no better than the mean, by their epochs."""
+    """Return whether the histories of most networks are no better than the mean target."""
     n_networks = sum("stopped" in epoch for epoch in history)
     return sum("in_vain" in epoch for epoch in history) > n_networks / 2
 
 
 def _workers(config: TrainingConfig, n_jobs: int | None) -> tuple[bool, int]:
-    """Whether networks train in threads that take turns, and how many train at a time.
+    """Return whether networks train in threads that take turns, and the number at a time.
 
-    They do not train at the same time in one process if it could change results: a feature
-    extractor may draw from torch's global generator, and its tensors are large; a callback may
-    not be safe in threads; the rows of skorch's tables would mix.
+    In one process, networks train one at a time with a feature extractor, which may draw from
+    torch's global generator, with callbacks, which may be unsafe in threads, and with skorch's
+    tables, whose rows would mix.
     """
     n_threads, n_workers = torch.get_num_threads(), effective_n_jobs(n_jobs)
     extracts = config.extractor is not None
@@ -114,19 +113,19 @@ def _workers(config: TrainingConfig, n_jobs: int | None) -> tuple[bool, int]:
         return True, n_threads
     uses_threads = getattr(get_active_backend()[0], "uses_threads", False)
     if n_workers > 1 and uses_threads and extracts:
-        return False, 1  # each holds the lock of torch's generator
+        return False, 1  # a training holds the lock of torch's generator
     return False, n_workers
 
 
 def count_at_a_time(config: TrainingConfig, n_jobs: int | None) -> int:
-    """How many networks compute at a time."""
+    """Return how many networks compute at a time."""
     return _workers(config, n_jobs)[1]
 
 
 def pace_of(
     network: NeighborNetwork, sample: Sample, config: TrainingConfig, n_jobs: int | None
 ) -> Pace:
-    """Measure the pace of training in as many threads as a network will have."""
+    """Return the pace of training with the number of threads that a network will have."""
     if not _workers(config, n_jobs)[0]:
         return measure_pace(network, sample, config)
     with lone_threads(1) as pool:
@@ -134,10 +133,10 @@ def pace_of(
 
 
 def train_in_threads(trainings: Sequence[Callable[..., T]], n_at_a_time: int) -> list[T]:
-    """Call functions in threads in each of which torch has one, and return their results.
+    """Return results of functions, called in threads where torch has a single thread.
 
-    Each takes ``turns``, by which `n_at_a_time` of them compute at a time. If a call fails, or the
-    user interrupts, `turns` has ended, and so trainings end at their next batch.
+    The argument ``turns`` limits computation to `n_at_a_time` calls. If a call fails or the user
+    interrupts, ``turns`` has ended, and trainings end at their next batch.
     """
     turns = FairSemaphore(n_at_a_time)
 
@@ -148,10 +147,10 @@ def train_in_threads(trainings: Sequence[Callable[..., T]], n_at_a_time: int) ->
     with lone_threads(len(trainings)) as pool:
         calls: list[Future] = []
         try:
-            for training in trainings:  # inside, since Ctrl-C here has to end those submitted
+            for training in trainings:  # inside, since Ctrl-C has to end submitted trainings
                 calls.append(pool.submit(call, training))
             pending = set(calls)
-            while pending:  # no wait is endless: on some systems Ctrl-C does not end it
+            while pending:  # an endless wait would ignore Ctrl-C on some systems
                 done, pending = wait(pending, timeout=1, return_when=FIRST_COMPLETED)
                 for completed in done:
                     completed.result()
@@ -162,7 +161,7 @@ def train_in_threads(trainings: Sequence[Callable[..., T]], n_at_a_time: int) ->
 
 
 class CountedParallel(Parallel):
-    """joblib's Parallel, which also shows in the progress line how many networks are trained."""
+    """Run joblib's Parallel, and count trained networks in the progress line."""
 
     def __init__(self, n_jobs: int | None, progress: Progress):
         super().__init__(n_jobs)

@@ -1,7 +1,7 @@
-"""Training of one network: a loop of epochs, and what is refined after it.
+"""Training of one network: a loop of epochs, followed by a refinement.
 
-skorch runs the steps, and keeps the history and the callbacks of users. Ours is what a step
-evaluates (:mod:`~nona_sklearn._training.pools`), and when training ends.
+skorch runs the steps, the history and the users' callbacks. This package evaluates a step
+(:mod:`~nona_sklearn._training.pools`), and decides when training ends.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ from .pools import NEIGHBOR_POOLS, DatasetPool
 from .progress import Progress
 from .refinement import refine_on_bank
 
-LEAST_GAIN = 1e-4  # of an epoch that is better than the best
-EPOCH_ROWS = 2**16  # of more rows, an epoch takes as many, drawn anew
-JUDGED_ROWS = 2**13  # of more validation rows, the first judge an epoch; all refine the network
-TRIED_ROWS = 2**12  # that show how long an epoch takes
-FOLLOWING_ROWS = 2**14  # what follows an epoch takes as long as two on all rows, or on so many
-CALIBRATING_ROWS = 2**14  # in a given space, whose epochs are fast, as long as one on so many
-RETRY_RATE = 0.15  # of the learning rate, after a training in vain
+LEAST_GAIN = 1e-4  # least relative or absolute gain of an epoch over the best
+EPOCH_ROWS = 2**16  # most rows of an epoch, drawn anew
+JUDGED_ROWS = 2**13  # most validation rows of an epoch; all rows refine the network
+TRIED_ROWS = 2**12  # least rows of the short epoch that measures the pace
+FOLLOWING_ROWS = 2**14  # refinement takes as long as an epoch on 2 n rows, or on so many
+CALIBRATING_ROWS = 2**14  # the same in a given space, whose epochs are fast
+RETRY_RATE = 0.15  # factor of the learning rate after a training in vain
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingConfig:
-    """How networks are trained. Fields named as parameters of the estimators are these."""
+    """Configure the training of networks; some fields are parameters of the estimators."""
 
     neighbor_pool: str
     pool_size: int
@@ -62,42 +62,42 @@ class TrainingConfig:
     device: torch.device
     callbacks: Sequence = ()
     verbose: int = 0  # 1: a line of progress, 2: skorch's table
-    # The loss of predictions and encoded targets. Of rows of different weights, it is made with
-    # reduction='none'; if it is balanced, the mean over outputs is geometric (`WeightedLoss`).
+    # Loss of predictions and encoded targets. Weighted rows need reduction='none'. A balanced loss
+    # is a geometric mean over outputs (`WeightedLoss`).
     loss: Callable[..., nn.Module] = nn.MSELoss
     balanced: bool = False
     extractor: FeatureExtractor | None = None  # under the embedding
-    n_steps: int = STEPS  # of an epoch on a table, about, with batch_size='auto'
-    average: bool = False  # the running average of the weights is judged and kept
-    window: float = 0.0  # how near in time rows are no neighbours in training
-    threshold_mode: str = "rel"  # a better loss falls by a share of itself; 'abs': by a number
-    # A network that predicts its validation rows no better than the mean of the training targets
-    # is trained once more, from its start, at a lower rate. If that is in vain, it may predict the
-    # mean.
+    n_steps: int = STEPS  # approximate steps of an epoch on a table, with batch_size='auto'
+    average: bool = False  # whether the running average of the weights is validated and kept
+    window: float = 0.0  # difference in time within which rows are no neighbours in training
+    threshold_mode: str = "rel"  # whether LEAST_GAIN is relative, or 'abs'
+    # A network that predicts its validation rows no better than the mean training target is
+    # trained again, from its start, at a lower rate. If the second training is in vain, the
+    # network may predict the mean.
     retries: bool = True
     falls_back: bool = False
-    # Training rows, each without itself, refine what depends on the whole bank if there are no
-    # validation rows: a space with few parameters does not memorise them.
+    # Whether left-out training rows refine the network if there are no validation rows. A space
+    # with few parameters does not memorise the rows.
     refine_on_training: bool = False
-    n_neighbors: Sequence[int] = ()  # of which the head's is chosen after training; none: it stays
+    n_neighbors: Sequence[int] = ()  # candidates for the refinement; empty: no change
 
     def rows_of_epoch(self, n_rows: int) -> int:
-        """How many of the training rows an epoch takes."""
+        """Return the number of training rows in an epoch."""
         return n_rows if self.extractor is not None else min(n_rows, EPOCH_ROWS)
 
 
 @dataclass(frozen=True)
 class Slot:
-    """The time of one network among those of a fit, its turns, and its part of the progress."""
+    """Hold the deadline, the turns and the progress of one network's training."""
 
     deadline: float = math.inf  # by time.time; only the first epoch may end later
-    turns: FairSemaphore | None = None  # with trainings in other threads
+    turns: FairSemaphore | None = None  # turns with trainings in further threads
     progress: Progress | None = None
-    number: int = 0  # of the network in the progress
+    number: int = 0  # number of the network in the progress
 
 
 class Attempt(NamedTuple):
-    """A trained network with its history, and its validation loss relative to the mean's."""
+    """Hold a trained network, its history, and its validation loss relative to the mean's."""
 
     network: NeighborNetwork
     history: list[dict]
@@ -105,9 +105,9 @@ class Attempt(NamedTuple):
 
     @property
     def in_vain(self) -> bool:
-        """Whether the mean of the training targets predicts the validation rows better.
+        """Return whether the mean training target predicts the validation rows better.
 
-        A training of all `max_iter` epochs is as long as it was meant to be.
+        A training of all `max_iter` epochs is never in vain.
         """
         return self.relative_loss > 1 + LEAST_GAIN and self.history[-1]["stopped"] != "max_iter"
 
@@ -121,16 +121,15 @@ def train_network(
     seed: int,
     slot: Slot = Slot(),
 ) -> tuple[NeighborNetwork, list[dict]]:
-    """Train a network, and return it, or a copy, with the history of its epochs.
+    """Return the trained network, or a trained copy, with the history of its epochs.
 
-    The weights are those of the epoch of the lowest validation loss or, without validation rows,
-    of the lowest training loss. The history is skorch's, a dict for each epoch without its
-    batches. The last one has ``stopped``, why there are no more: 'no change', 'max_iter' or
-    'max_time'; the one whose weights were restored ``kept``, True. If the network is no better
-    than the mean of the training targets, the last one has ``in_vain``, True. `seed` is that of
-    the batches' order and of the pools' draws. A ValueError is raised if training diverges.
+    The weights come from the epoch of the lowest validation loss or, without validation rows, of
+    the lowest training loss. The history has a dict per epoch. The best epoch has ``kept``, True.
+    The last epoch has ``stopped`` ('no change', 'max_iter' or 'max_time') and, if the network is
+    no better than the mean training target, ``in_vain``, True. Raise a ValueError if training
+    diverges. `seed` determines the order of batches and the draws of pools.
     """
-    # Of equal rows, neighbours predict the mean already: nothing is to be learned.
+    # Neighbours of equal rows already predict the mean, so there is nothing to learn.
     equal_rows = isinstance(train.X, Tensor) and not _varies(train.X)
     if equal_rows or not _varies(train.y):
         config = replace(config, n_iter_no_change=1, retries=False)
@@ -148,7 +147,7 @@ def train_network(
 
 
 def _varies(values: Tensor) -> bool:
-    """Whether rows differ, (n, ...)."""
+    """Return whether rows (n, ...) differ."""
     return not torch.equal(values[1:], values[:-1])
 
 
@@ -160,8 +159,8 @@ def train_once(
     seed: int,
     slot: Slot,
 ) -> Attempt:
-    """Train a network in place, restore the weights of its best epoch, and refine it."""
-    network.to(config.device).train()  # once: validation puts it back
+    """Return a network, trained in place and refined, with the weights of its best epoch."""
+    network.to(config.device).train()  # once, since validation restores the mode
     train = train.to(config.device)
     generator = Generator().manual_seed(seed)
     pool = NEIGHBOR_POOLS[config.neighbor_pool](
@@ -200,7 +199,7 @@ def train_once(
 
 
 def _with_neighbors(valid: Sample, pool: DatasetPool) -> Sample | None:
-    """Leave out validation rows that no training row is earlier than; None: all of them."""
+    """Return validation rows with an earlier training row, or None if there are none."""
     exclusion = pool.excluded_in_validation(valid, slice(None))
     isolated = None if exclusion is None else exclusion.isolated()
     if isolated is None or not isolated.any():
@@ -217,9 +216,9 @@ def _make_net(
     config: TrainingConfig,
     slot: Slot,
 ) -> NONANet:
-    """Make the skorch net that takes the steps of a training, initialised."""
+    """Return the initialised skorch net that computes the training steps."""
     extractor = config.extractor
-    # The head's few scalars have a meaning of their own; decay would pull them to it.
+    # The head has no weight decay, since 0 has a meaning for its scalars.
     param_groups: list[tuple[str, dict]] = [("head.*", {"weight_decay": 0.0})]
     if extractor is not None:
         param_groups.append(("embedding.extractor.*", {"lr": extractor.learning_rate}))
@@ -267,10 +266,7 @@ def run_epochs(
     config: TrainingConfig,
     slot: Slot,
 ) -> list[dict]:
-    """Train epoch by epoch until there is a reason to stop, and restore the best epoch's weights.
-
-    Returns the history as :func:`train_network` does.
-    """
+    """Return the history of the epochs, as :func:`train_network`, and restore the best weights."""
     network, average = net.module, net.average
     train_rows = _numbered(train.residuals)
     valid_rows = None if valid is None else _numbered(valid.residuals)
@@ -286,7 +282,7 @@ def run_epochs(
         net.notify("on_epoch_begin", **datasets)
         net.run_single_epoch(batches, True, prefix="train", step_fn=net.train_step)
         if average is not None:
-            average.swap()  # the average is validated, seen by callbacks, and kept
+            average.swap()  # validation, callbacks and the kept weights use the average
         net.run_single_epoch(validation, False, prefix="valid", step_fn=net.validation_step)
         net.notify("on_epoch_end", **datasets)  # the losses of the epoch enter the history
         epoch, loss = net.history[-1, "epoch"], net.history[-1, monitor]
@@ -306,7 +302,7 @@ def run_epochs(
         if slot.turns is not None:
             slot.turns.yield_turn()
         now = time.time()
-        if net.agree(now + (now - began) > slot.deadline):  # the next one takes as long
+        if net.agree(now + (now - began) > slot.deadline):  # the next epoch takes as long
             stopped = "max_time"
             break
     if best_weights is not None:
@@ -321,12 +317,12 @@ def run_epochs(
 
 
 def _numbered(y: Tensor) -> TensorDataset:
-    """All that skorch needs of a data set: the rows' indices, and targets."""
+    """Return a data set of row indices and targets, which is sufficient for skorch."""
     return TensorDataset(torch.arange(len(y), device=y.device), y)
 
 
 def _learned(network: NeighborNetwork) -> list[Tensor]:
-    """Parameters, and what the head divides by, whose logarithm is one."""
+    """Return the parameters, and the head's temperature with its inverse."""
     temperature = torch.as_tensor(getattr(network.head, "temperature", 1.0))
     return [*network.parameters(), torch.stack([temperature, 1 / temperature])]
 
@@ -337,7 +333,7 @@ def check_convergence(
     weight_decay: float,
     cause: Exception | None = None,
 ) -> None:
-    """Raise a ValueError unless all tensors that training led to are finite."""
+    """Raise a ValueError if a tensor of the trained network is not finite."""
     if not all(tensor.isfinite().all() for tensor in tensors):
         raise ValueError(
             f"training diverged with learning_rate_init={learning_rate_init} and "
@@ -346,7 +342,7 @@ def check_convergence(
 
 
 def check_callbacks(callbacks: Sequence | None) -> Sequence:
-    """Refuse what skorch could not call, or what has no effect here, before training."""
+    """Return the callbacks; raise if one is no skorch callback, or an EarlyStopping."""
     for callback in callbacks or ():
         named = callback[1] if isinstance(callback, tuple) and len(callback) == 2 else callback
         kind = named if isinstance(named, type) else type(named)
@@ -364,17 +360,14 @@ def check_callbacks(callbacks: Sequence | None) -> Sequence:
 
 
 class Pace(NamedTuple):
-    """Seconds that the training of a network takes."""
+    """Hold the seconds that the training of a network takes."""
 
     epoch: float
-    refinement: float  # after the epochs; what follows all networks takes as long
+    refinement: float  # after the epochs; the steps after all networks take as long
 
 
 def measure_pace(network: NeighborNetwork, sample: Sample, config: TrainingConfig) -> Pace:
-    """How long training on a table takes, by a short epoch on rows from all of it.
-
-    The network is trained by that.
-    """
+    """Return the pace on a table, measured in a short epoch, which changes the network."""
     n_rows = len(sample)
     rows = torch.linspace(0, n_rows - 1, min(n_rows, max(config.pool_size, TRIED_ROWS))).long()
     size = resolve_batch_size(config.batch_size, n_rows, config.n_steps)

@@ -1,4 +1,4 @@
-"""What a training step computes: the skorch net, its batches, its optimizer, averaged weights."""
+"""Training steps: the skorch net, batches, the optimizer and averaged weights."""
 
 from __future__ import annotations
 
@@ -23,26 +23,24 @@ from .._utils.arrays import spans
 from .._utils.threads import FairSemaphore
 from .pools import DatasetPool
 
-LARGE = 2**16  # rows of a table: of more, one network is trained, in larger steps
+LARGE = 2**16  # a table of more rows trains one network, in larger steps
 
-# Of batch_size='auto': steps an epoch, and the largest batch. Those of a feature extractor, whose
-# rows are costly, are more and smaller; classes are sooner memorised in large batches.
+# Steps of an epoch and largest batches with batch_size='auto'. A feature extractor, whose rows are
+# costly, has more and smaller steps. Large batches make a network memorise classes sooner.
 STEPS, STEPS_OF_CLASSES, EXTRACTOR_STEPS = 4, 8, 16
 MIN_BATCH, MAX_BATCH, MAX_LARGE_BATCH, MAX_EXTRACTOR_BATCH = 32, 512, 1024, 256
 
 MAX_GRADIENT_NORM = 1.0
-AVERAGED_PART = 9  # the average extends over about one of so many parts of the steps
-BLOCK_ENTRIES = 2**19  # query-neighbour pairs that validation weighs at a time: 2 MB
+AVERAGED_PART = 9  # the average extends over about 1/9 of the steps
+BLOCK_ENTRIES = 2**19  # query-neighbour pairs that validation evaluates at a time, 2 MB
 
 
 class NONANet(skorch.NeuralNet):
-    """A skorch net that predicts each training row from its pool, never from itself.
+    """Train a module in place with skorch, predicting a training row from its pool without itself.
 
-    The module is trained in place. `weights` are those of the training rows in the loss, (n,), if
-    they differ. At most `micro_batch_size` queries of a batch go through the network at a time,
-    and their gradients add up; one more where that spares a single row, which might have no
-    neighbour. An `average` follows the weights of the steps. Training fails at its next step if
-    `turns` have ended. More arguments are those of :class:`skorch.NeuralNet`.
+    `weights` are the training rows' weights (n,) in the loss. A batch is split into parts of about
+    `micro_batch_size` queries, whose gradients add up. `average` follows the module's weights.
+    Training fails at its next step if `turns` have ended.
     """
 
     def __init__(
@@ -64,10 +62,10 @@ class NONANet(skorch.NeuralNet):
         self.micro_batch_size = micro_batch_size
         self.average = average
         self.turns = turns
-        self.learned = list(module.parameters())  # to list them takes as long as a step
+        self.learned = list(module.parameters())  # listing parameters takes as long as a step
 
     def train_step(self, batch, **fit_params):
-        """Take a step of the optimizer."""
+        """Return the loss and predictions of an optimizer step."""
         if self.turns is not None and self.turns.ended:
             raise InterruptedError("the training of another network has failed")
         step = super().train_step(batch, **fit_params)
@@ -76,7 +74,7 @@ class NONANet(skorch.NeuralNet):
         return step
 
     def train_step_single(self, batch, **fit_params):
-        """Add up the gradients of a batch's parts, each weighing as many rows as it has."""
+        """Return the loss and predictions of a batch, and add up the gradients of its parts."""
         rows, y = batch
         n_parts = count_parts(len(rows), self.micro_batch_size)
         losses, predictions = [], []
@@ -95,18 +93,18 @@ class NONANet(skorch.NeuralNet):
         return {"loss": sum(losses), "y_pred": torch.cat(predictions)}
 
     def infer(self, rows, **fit_params):
-        """Predict training rows, given by their indices, from their pool."""
+        """Return predictions of training rows, given by index, from their pool."""
         return self.module_(rows, self.pool)
 
     def get_loss(self, y_pred, y_true, X=None, training=False):
-        """Compare predictions of rows, whose indices are `X`, with their targets."""
+        """Return the loss of predictions for the rows with indices `X`."""
         weights = self.weights if training else self.valid.weights
         self.loss.train(training)
         return self.criterion_(y_pred, y_true, *(weight[X] for weight in weights))
 
     @torch.no_grad()
     def validation_step(self, batch, **fit_params):
-        """Score the validation rows against the pool's, to training's precision: fast."""
+        """Return the loss of validation rows, predicted from the pool in float32."""
         rows, y = batch
         network = self.module
         neighbors = self.pool.neighbors(network)
@@ -121,35 +119,35 @@ class NONANet(skorch.NeuralNet):
         y_pred = torch.cat(predictions)
         return {"loss": self.get_loss(y_pred, y, rows, training=False), "y_pred": y_pred}
 
-    # What is otherwise under accelerate:
+    # Methods that AcceleratedNet overrides:
 
     def backward(self, loss):
-        """Add a loss's gradients to those of the parameters."""
+        """Add the gradients of a loss to the parameters' gradients."""
         loss.backward()
 
     def agree(self, stop):
-        """Whether to stop: what all processes that train the same network do."""
+        """Return whether to stop, on which all processes of a network agree."""
         return stop
 
     @property
     def loss(self):
-        """The loss's module."""
+        """Return the module of the loss."""
         return self.criterion_
 
 
 class AcceleratedNet(AccelerateMixin, NONANet):
-    """The same on the devices of an :class:`accelerate.Accelerator`.
+    """Train on the devices of an :class:`accelerate.Accelerator`.
 
-    Each process takes its share of every batch, and draws the same neighbours beside it.
+    A process takes a share of every batch. All processes draw the same further neighbours.
     """
 
     def initialize_criterion(self):
-        """Take the module's method: skorch would wrap a module without weights, and fail."""
+        """Return the net with the criterion's method: skorch cannot wrap a weightless module."""
         self.criterion_ = self.criterion().__call__
         return self
 
     def train_step_single(self, batch, **fit_params):
-        """Take a step, whose loss is the mean of all processes, so that all stop together."""
+        """Return a step with the mean loss of all processes, so that all stop together."""
         step = NONANet.train_step_single(self, batch, **fit_params)
         return step | {"loss": self.accelerator.reduce(step["loss"], reduction="mean")}
 
@@ -157,7 +155,7 @@ class AcceleratedNet(AccelerateMixin, NONANet):
         self.accelerator.backward(loss)
 
     def agree(self, stop):
-        """Whether any of the processes would: one that went on alone would wait for ever."""
+        """Return whether any process stops, since a single process would wait for ever."""
         votes = torch.tensor(float(stop), device=self.accelerator.device)
         return self.accelerator.reduce(votes, reduction="sum").item() > 0
 
@@ -167,12 +165,11 @@ class AcceleratedNet(AccelerateMixin, NONANet):
 
 
 class WeightAverage:
-    """The running average of the steps' weights, by which epochs are judged and kept.
+    """Average the weights over steps, since steps at a constant rate do not converge.
 
-    Steps at a constant rate never converge, but their average does. With polynomial-decay
-    averaging (Shamir and Zhang, "Stochastic Gradient Descent for Non-smooth Optimization", 2013,
-    section 4), its window grows with the number of steps, so that it suits short and long
-    trainings alike.
+    With polynomial-decay averaging (Shamir and Zhang, "Stochastic Gradient Descent for Non-smooth
+    Optimization", 2013, section 4), the window grows with the number of steps, which suits short
+    and long trainings.
     """
 
     def __init__(self, network: NeighborNetwork):
@@ -181,9 +178,9 @@ class WeightAverage:
 
     @torch.no_grad()
     def update(self) -> None:
-        """Take in the weights after a step."""
+        """Add the weights after a step to the average."""
         self.n_steps += 1
-        share = AVERAGED_PART / (AVERAGED_PART + self.n_steps - 1)  # all of it, at first
+        share = AVERAGED_PART / (AVERAGED_PART + self.n_steps - 1)  # 1 at the first step
         for average, weight in self.pairs:
             average.lerp_(weight, share)
 
@@ -199,11 +196,10 @@ class WeightAverage:
 class RowBatches:
     """Iterate over shuffled batches of ``(indices, targets)`` of a data set's rows.
 
-    Tensors are sliced where they lie; skorch's default path takes every row out of the dataset
-    by itself and collates them again. A single row left at the end joins the batch before it,
-    since in a batch by itself it might have no neighbour. An epoch takes `n_rows` of the rows:
-    of a large table, training is judged more often than once a pass. Of several processes, each
-    takes an equal share of every batch. Rows that are left out have their turn in a later epoch.
+    Tensors are sliced, which is faster than skorch's collation of single rows. A last batch of one
+    row is joined to the batch before, since the row might have no neighbour. An epoch takes
+    `n_rows` of the rows, so that validation is frequent on a large table. Processes take equal
+    shares of every batch; left-out rows are drawn in later epochs.
     """
 
     def __init__(
@@ -235,12 +231,12 @@ class RowBatches:
 
 
 def whole_batch(dataset: TensorDataset, batch_size: int) -> list[tuple[Tensor, ...]]:
-    """Make one batch of the validation rows, whatever the batch size: they are streamed."""
+    """Return the validation rows as one batch, since the validation step streams the rows."""
     return [dataset.tensors]
 
 
 def count_parts(n_rows: int, micro_batch_size: int | None) -> int:
-    """Number of parts of a batch. Each has at least two rows unless `micro_batch_size` is 1."""
+    """Return the number of parts of a batch, of at least 2 rows unless the size is 1."""
     if micro_batch_size is None:
         return 1
     n_parts = math.ceil(n_rows / micro_batch_size)
@@ -250,7 +246,7 @@ def count_parts(n_rows: int, micro_batch_size: int | None) -> int:
 def resolve_batch_size(
     batch_size: int | str, n: int, n_steps: int = STEPS, extracts: bool = False
 ) -> int:
-    """Turn 'auto' into the power of two that makes about so many steps an epoch, within bounds."""
+    """Return the batch size; 'auto' is a power of two for about `n_steps` steps, within bounds."""
     if batch_size != "auto":
         return int(batch_size)
     largest = MAX_LARGE_BATCH if n > LARGE else MAX_BATCH
@@ -260,10 +256,9 @@ def resolve_batch_size(
 
 
 class QuietAdamW(AdamW):
-    """AdamW whose methods are not wrapped for torch's compiler.
+    """AdamW without wrappers for torch's compiler.
 
-    torch wraps some of an optimizer's methods so that the compiler skips them. Their first call
-    imports the compiler, which takes longer than a small fit. These are the methods themselves.
+    The first call of a wrapped method imports the compiler, which takes longer than a small fit.
     """
 
     add_param_group = inspect.unwrap(Optimizer.add_param_group)

@@ -1,7 +1,6 @@
-"""Pools: which rows are the neighbours in a training step, and how they are embedded.
+"""Pools, which select and embed the neighbours in a training step.
 
-A batch is a tensor of the queries' indices, by which each query, or its group, is excluded from
-its own neighbours.
+A batch is a tensor of query indices, which exclude a query, or its group, from its neighbours.
 """
 
 from __future__ import annotations
@@ -20,25 +19,25 @@ from .._network.network import NeighborNetwork
 
 @dataclass(eq=False)
 class DatasetPool:
-    """Neighbours of a step: its batch and random rows beside it, embedded anew with gradient."""
+    """Take the batch and further random rows as neighbours, embedded anew with gradient."""
 
     X: Tensor | Rows  # the training rows, (n, n_features)
-    values: Tensor  # which predictions average, (n,) or (n, n_outputs)
-    size: int  # number of neighbours in each step; all rows, if there are fewer
+    values: Tensor  # values that predictions average, (n,) or (n, n_outputs)
+    size: int  # number of neighbours in a step; all rows, if there are fewer
     generator: Generator
-    groups: Tensor | None = None  # (n,), which are not each other's neighbours; None: single rows
-    log_prior: Tensor | None = None  # (n,), logarithm of prior weights; None: equal ones
+    groups: Tensor | None = None  # (n,), codes; a group has no neighbours in itself; None: rows
+    log_prior: Tensor | None = None  # (n,), logarithms of prior weights; None: equal weights
     times: Tensor | None = None  # (n,)
-    window: float = 0.0  # a row's neighbours in training are farther from it in time
+    window: float = 0.0  # neighbours in training differ in time by more than this
 
     def __post_init__(self) -> None:
         n, device = len(self.X), self.values.device
         self.labels = torch.arange(n, device=device) if self.groups is None else self.groups
         self.is_query = torch.zeros(n, dtype=torch.bool, device=device)
-        self.n_drawn = n  # of the shuffled rows: all, so that the first draw shuffles
+        self.n_drawn = n  # number of drawn rows; n makes the first draw shuffle
 
     def evaluate(self, network: NeighborNetwork, queries: Tensor) -> Evaluation:
-        """Evaluate the network in training at a step's queries, (q,), given by their indices."""
+        """Return the evaluation of the network at queries (q,), given by index."""
         rows = torch.cat([queries, self.draw(queries)])
         query, embeddings = self.embed(network, queries, rows)
         neighbors = self._as_neighbors(embeddings.float(), rows)
@@ -46,9 +45,9 @@ class DatasetPool:
         return Evaluation(network.head, neighbors, query.float(), exclusion)
 
     def draw(self, queries: Tensor) -> Tensor:
-        """Draw rows that are not among `queries`, to make `size` rows with them.
+        """Return drawn rows outside of `queries`, so that both have `size` rows together.
 
-        Draws walk through the shuffled rows and shuffle anew at their end, so that the cost of a
+        Draws pass through the shuffled rows, and shuffle anew at the end, so that the cost of a
         step is independent of the number of rows.
         """
         if self.n_drawn + self.size > len(self.X):
@@ -64,25 +63,24 @@ class DatasetPool:
     def embed(
         self, network: NeighborNetwork, queries: Tensor, rows: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Embed queries, (q, d), and all rows of a step, (n, d), of which they are the first."""
+        """Return embeddings of the queries, (q, d), and of all rows, (n, d), queries first."""
         embeddings = network.embedding(self.X[rows])
         return embeddings[: len(queries)], embeddings
 
     def _as_neighbors(self, embeddings: Tensor, rows: Tensor | slice) -> Neighbors:
-        """Embedded rows as neighbours, with their values and prior weights."""
+        """Return embedded rows as neighbours, with values and prior weights."""
         prior = None if self.log_prior is None else self.log_prior[rows]
         return Neighbors(embeddings, self.values[rows], prior)
 
     def neighbors(self, network: NeighborNetwork) -> Neighbors:
-        """The rows that validation is predicted from: the first `size`, since rows are shuffled.
+        """Return the neighbours of validation rows, the first `size` of the shuffled rows.
 
-        They are as many as in a training step: with all rows, validation would soon cost more
-        than training does.
+        With all rows as neighbours, validation would soon cost more than training.
         """
         return self._as_neighbors(network.embed(self.X[: self.size]), slice(self.size))
 
     def excluded_in_training(self, queries: Tensor, rows: Tensor | slice) -> Exclusion:
-        """Exclude each query itself, or its group, and what is near to it in time."""
+        """Return the exclusion of a query's row or group, and of rows that are near in time."""
         labels = self.labels[queries], self.labels[rows]
         if self.times is None:
             return Exclusion(*labels)
@@ -90,8 +88,8 @@ class DatasetPool:
         return Exclusion(*labels, times - self.window, self.times[rows], times + self.window)
 
     def excluded_in_validation(self, valid: Sample, rows: slice) -> Exclusion | None:
-        """Exclude, for validation rows, their group and what is not earlier; None: nothing."""
-        if valid.times is None or self.times is None:  # whole groups are set aside
+        """Return the exclusion of groups and later rows for validation rows, or None."""
+        if valid.times is None or self.times is None:  # validation takes whole groups
             return None
         if valid.groups is None or self.groups is None:
             return Exclusion(limits=valid.times, times=self.times[rows])
@@ -99,18 +97,18 @@ class DatasetPool:
 
 
 class BatchPool(DatasetPool):
-    """Neighbours of a step: the batch itself, as in the NONA paper."""
+    """Take the batch as neighbours, as in the NONA paper."""
 
     def draw(self, queries: Tensor) -> Tensor:
-        """Draw nothing."""
+        """Return no rows."""
         return queries[:0]
 
 
 class MemoryPool(DatasetPool):
-    """Neighbours of a step: the stored embeddings of random rows, without gradient.
+    """Take stored embeddings of random rows as neighbours, without gradient.
 
-    A row's embedding is refreshed when the row is a query, so that a step embeds one batch,
-    whatever the pool's size: for expensive embeddings. Validation refreshes all of them.
+    A step embeds and stores the queries only, which suits expensive embeddings. Validation
+    refreshes all stored embeddings.
     """
 
     memory: Tensor | None = None  # (n, d)
@@ -130,7 +128,7 @@ class MemoryPool(DatasetPool):
         return self._as_neighbors(self.memory[: self.size], slice(self.size))
 
 
-#: Every pool by the name that the estimators' parameter `neighbor_pool` accepts.
+#: Pools by the names that the parameter `neighbor_pool` accepts.
 NEIGHBOR_POOLS: dict[str, type[DatasetPool]] = {
     "dataset": DatasetPool,
     "batch": BatchPool,

@@ -1,4 +1,4 @@
-"""How long a fit may take, and a line that shows how far it is."""
+"""Time limit and progress line of a fit."""
 
 from __future__ import annotations
 
@@ -13,40 +13,40 @@ from tqdm import tqdm
 
 Part = TypeVar("Part", bound=Sized)
 
-EPOCHS = 20  # that a network should have time for
+EPOCHS = 20  # least number of epochs for which a network should have time
 
 
 @dataclass(frozen=True)
 class Budget:
-    """The time of a whole fit, of which a network gets its share when its training begins."""
+    """Divide the time of a fit; a network receives a share when its training begins."""
 
-    end: float  # on the clock of time.time, which other machines have, too; infinity: no limit
+    end: float  # on the clock of time.time, shared between machines; infinity: no limit
     n_networks: int = 1
-    n_workers: int = 1  # how many networks are trained at a time
-    refinement: float = 0.0  # seconds of each network after its epochs
+    n_workers: int = 1  # number of networks that are trained at a time
+    refinement: float = 0.0  # seconds of a network after its epochs
 
     @classmethod
     def from_now(cls, max_time: float | None, n_networks: int = 1, n_workers: int = 1) -> Budget:
-        """Start the clock; None sets no end."""
-        # As a float32, which the user may pass, the sum would be rounded to minutes.
+        """Return a budget that starts now and, if `max_time` is None, has no end."""
+        # If max_time is a float32, the sum would be rounded to minutes.
         left = math.inf if max_time is None else float(max_time)
         return cls(time.time() + left, n_networks, n_workers)
 
     @property
     def ends(self) -> bool:
-        """Whether the time is limited."""
+        """Return whether the time is limited."""
         return self.end < math.inf
 
     def reserve(self, seconds: float, refinement: float = 0.0) -> Budget:
-        """Keep time for what follows all networks, and for what follows the epochs of each."""
+        """Return a budget less `seconds` after all networks, with `refinement` per network."""
         return replace(self, end=self.end - seconds, refinement=self.refinement + refinement)
 
     def left(self) -> float:
-        """How many seconds are left; negative after the end."""
+        """Return the seconds that are left, negative after the end."""
         return self.end - time.time()
 
     def deadline(self, network: int) -> float:
-        """When the training of a network should end that begins now; networks begin in order.
+        """Return the end of the training of a network that begins now; networks begin in order.
 
         A worker divides the time that is left by the number of networks that it will train.
         """
@@ -54,23 +54,22 @@ class Budget:
         return time.time() + self.left() / n_rounds - self.refinement
 
     def n_affordable(self, most: int, seconds: float, n_workers: int) -> int:
-        """Number of networks, at least one, that have time for epochs of so many seconds."""
+        """Return the number of networks, 1 to `most`, with time for epochs of this duration."""
         n_epochs = n_workers * self.left() / seconds
         return int(min(max(n_epochs / EPOCHS, 1), most))
 
 
 def seconds_of(function: Callable[..., Any], *args: Any) -> float:
-    """How long a call takes."""
+    """Return the seconds that a call takes."""
     begin = time.time()
     function(*args)
     return time.time() - begin
 
 
 class Progress:
-    """A line for all networks of a fit, which may be trained at the same time in threads.
+    """Show a line for all networks of a fit, which may be trained at the same time in threads.
 
-    A copy in another process shows nothing, since it would overwrite the line of the first one,
-    which counts the networks that are trained.
+    A copy in a different process shows nothing, since it would overwrite the first line.
     """
 
     def __init__(self, budget: Budget, max_iter: int, shown: bool = True):
@@ -78,7 +77,7 @@ class Progress:
         self.max_iter = max_iter
         self.shown = shown
         self.n_networks = budget.n_networks
-        self.epochs = [0] * self.n_networks  # run so far
+        self.epochs = [0] * self.n_networks  # finished epochs by network
         self.most = [max_iter] * self.n_networks
         self.bar: tqdm | None = None
         self.lock = threading.RLock()
@@ -99,18 +98,18 @@ class Progress:
             self.bar.close()
 
     def follow(self, network: int, epoch: int, loss: str) -> None:
-        """Show that a network, by its number, has run an epoch, and its loss."""
+        """Show the finished epoch and the loss of a network, given by number."""
         with self.lock:
             self.epochs[network] = epoch
             self._show(f"network {network + 1} of {self.n_networks}, epoch {epoch}, {loss}")
 
     def end_of(self, network: int) -> None:
-        """Expect no more epochs of a network."""
+        """Mark a network as finished."""
         with self.lock:
             self.most[network] = self.epochs[network]
 
     def count(self, n_trained: int) -> None:
-        """Show how many networks are trained."""
+        """Show the number of trained networks."""
         with self.lock:
             self._show(f"{n_trained} of {self.n_networks} networks trained")
 
@@ -122,7 +121,7 @@ class Progress:
         self.bar.update(sum(self.epochs) - self.bar.n)  # tqdm decides whether to write
 
     def _time_left(self, bar: tqdm) -> str:
-        """An upper limit of the time left, if there is one."""
+        """Return an upper limit of the remaining time in words, or an empty text."""
         left, n_done = self.budget.left(), sum(self.epochs)
         if n_done:  # in this process
             mean = bar.format_dict["elapsed"] / n_done
@@ -131,7 +130,7 @@ class Progress:
 
 
 def with_progress(parts: Iterable[Part], n: int, name: str) -> Iterator[Part]:
-    """Iterate over parts, and show how many of their n entries are done."""
+    """Yield the parts, and show the number of finished entries among n."""
     with tqdm(total=n, desc=name, unit="") as bar:
         for part in parts:
             yield part

@@ -1,4 +1,4 @@
-"""Refinement after training: what depends on the whole bank, which no training step has."""
+"""Refinement after training, for values that depend on the whole bank."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from ..attention.head import prior_mean
 from ..losses import NEGLIGIBLE_LOSS
 from .pools import DatasetPool
 
-REFINE_ENTRIES = 2**24  # pairs that are weighed for each candidate
-ALONE_ENTRIES = 2**22  # the same where training rows are the queries: few parameters need few
+REFINE_ENTRIES = 2**24  # query-neighbour pairs per candidate
+ALONE_ENTRIES = 2**22  # the same for training rows as queries; few parameters need few pairs
 
-#: Share of the best loss by which that of fewer neighbours may be higher, if no less than chance:
-#: of few validation rows, one standard error is too little to tell them apart.
+#: Share of the best loss by which the loss of fewer neighbours may be higher, if one standard
+#: error is less. On few validation rows, a standard error is too small as a tolerance.
 TOLERANCE, TOLERANCE_OF_CLASSES = 0.05, 0.02
-N_PARTS = 50  # of the rows, whose losses give the standard error
-ROUNDING = 1e-12  # a loss of equal targets, in their units
+N_PARTS = 50  # parts of the rows, whose losses give the standard error
+ROUNDING = 1e-12  # loss of equal targets, in units of the targets
 
 
 def refine_on_bank(
@@ -41,10 +41,10 @@ def refine_on_bank(
     balanced: bool = False,
     on_training: bool = False,
 ) -> float:
-    """Fit what depends on all training rows, by validation rows or, `on_training`, by themselves.
+    """Refine the head, and return the validation loss relative to that of the mean target.
 
-    Returns the loss of validation rows relative to that of the mean of the training targets; 1
-    without validation rows.
+    Validation rows or, `on_training`, left-out training rows refine the head. The returned loss is
+    1 without validation rows.
     """
     head = network.head
     assert isinstance(head, NONAHead)  # networks are not averaged yet
@@ -72,9 +72,10 @@ def evaluate_on_bank(
     valid: Sample | None,
     generator: Generator,
 ) -> tuple[Evaluation, Sample]:
-    """Evaluate some validation rows, or training rows without themselves, on all training rows.
+    """Return the evaluation of validation rows, or left-out training rows, on all training rows.
 
-    Validation rows come shuffled. Returns these rows as well.
+    The evaluated rows are returned as well. They are the first of the validation rows, which must
+    be shuffled, or a random part of the training rows.
     """
     neighbors = Neighbors(network.embed(pool.X), pool.values, pool.log_prior)
     n_queries = how_many(len(neighbors), held_out=valid is not None)
@@ -88,7 +89,7 @@ def evaluate_on_bank(
 
 
 def how_many(n_neighbors: int, held_out: bool) -> int:
-    """How many rows to evaluate, held out or of the bank itself."""
+    """Return the number of rows to evaluate, held out or in the bank."""
     return max(1, (REFINE_ENTRIES if held_out else ALONE_ENTRIES) // n_neighbors)
 
 
@@ -100,14 +101,12 @@ def refine(
     n_neighbors: Sequence[int] = (),
     balanced: bool = False,
 ) -> None:
-    """Choose the refinements of a head by the training's loss on rows with these true values.
+    """Refine the head of an evaluation on all training rows, by the loss on rows with true values.
 
-    `evaluation` is of one network's head, which is changed, on all training rows: of rows that it
-    was not trained on, or of training rows, each without itself. `weights` are more arguments of
-    the loss. The head's number of neighbours is chosen first, of the numbers `n_neighbors`, which
-    ascend; then all else for this number. If outputs are `balanced`, the errors of an output are
-    in units of what they are before: a geometric mean over the few rows of a part would be too
-    little by chance.
+    The ascending candidates `n_neighbors` are compared first; the remaining refinements use the
+    chosen number. `weights` are further arguments of the loss. If outputs are `balanced`, the
+    errors of an output are divided by the errors before, since a geometric mean over the few rows
+    of a part would be too small by chance.
     """
     head, bank = evaluation.head, evaluation.neighbors
     assert isinstance(head, NONAHead)  # networks are not averaged yet
@@ -117,11 +116,11 @@ def refine(
         squares = (evaluation.mean() - values).square()
         if weights:
             squares = squares * weights[0][:, None]
-        unit = (squares.mean(dim=0) + NEGLIGIBLE_LOSS).sqrt()  # exact outputs have a unit, too
+        unit = (squares.mean(dim=0) + NEGLIGIBLE_LOSS).sqrt()  # also for exact outputs
     truth = values / unit, *weights
     candidates = [k for k in n_neighbors if k <= len(bank)]
     if candidates:
-        head.n_neighbors = candidates[-1]  # so that a first search finds enough for all
+        head.n_neighbors = candidates[-1]  # so that the first search finds enough neighbours
     if head.shrinks:
         head.fit_mean_residual(bank.columns, bank.embeddings, bank.log_prior)
 
@@ -149,7 +148,7 @@ def refine_one(
     predict: Callable[[], Tensor],
     loss: Callable[[Tensor], Tensor],
 ) -> None:
-    """Try some values, and set the one with which predictions have the lowest loss."""
+    """Set the value among candidates with which predictions have the lowest loss."""
     losses = []
     for value in values:
         set_to(value)
@@ -165,17 +164,16 @@ def fit_n_neighbors(
     loss: Callable[[Tensor], Tensor],
     losses_of_parts: Callable[[Tensor], Tensor],
 ) -> None:
-    """Set the smallest number of neighbours whose loss is within chance of the best.
+    """Set the smallest number of neighbours whose loss is within tolerance of the best.
 
-    `weigh` is :meth:`Evaluation.weigh`. `loss` returns the loss of predictions, `losses_of_parts`
-    the losses of parts of their rows, (p,). Within chance is a mean excess of at most one standard
-    error, or of a small share of the best loss, if that is more. Each number is tried with the
-    shrinkage or smoothing that suits it.
+    The tolerance is one standard error or, if greater, a small share of the best loss. The noise
+    parameter is refined for every number. `weigh` is :meth:`Evaluation.weigh`; `loss` returns the
+    loss of predictions, and `losses_of_parts` the losses of parts of the rows, (p,).
     """
     noise_refinements = list(head.noise_refinements())
 
     def refine_noise() -> Tensor:
-        mean = weigh()  # noise changes no weights
+        mean = weigh()  # the noise does not change weights
         for set_to, values in noise_refinements:
             refine_one(set_to, values, mean, loss)
         return mean()
@@ -195,9 +193,9 @@ def fit_n_neighbors(
 def loss_relative_to_mean(
     evaluation: Evaluation, loss: nn.Module, mean: Tensor, values: Tensor, *weights: Tensor
 ) -> float:
-    """A loss on rows with these true values, relative to that of the mean of the training targets.
+    """Return a loss on rows with true values, relative to the loss of the mean training target.
 
-    1 if all targets are equal, so that there is nothing to predict.
+    Return 1 if all targets are equal.
     """
     predictions = evaluation.mean()
     truth = values.to(predictions), *weights

@@ -1,4 +1,4 @@
-"""NumPy's arrays: as tensors, of objects, and as rows of a sparse array."""
+"""Conversions of arrays to tensors, objects, sparse rows and tables."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 
 def as_tensor(array: np.ndarray) -> Tensor:
-    """A tensor of an array's memory, which may be mapped and read-only: don't write to it."""
+    """Return a tensor that shares an array's memory, which may be read-only: never write to it."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "The given NumPy array is not writable")
         return torch.as_tensor(array)
 
 
 def object_array(values: Sequence[Any]) -> np.ndarray:
-    """Values as objects, (n,), whatever they are: sequences too."""
+    """Return values as an array of objects, (n,), even if the values are sequences."""
     array = np.empty(len(values), dtype=object)
     array[:] = values
     return array
@@ -36,10 +36,10 @@ def object_array(values: Sequence[Any]) -> np.ndarray:
 def sparse_rows(
     values: np.ndarray, columns: np.ndarray, kept: np.ndarray, n_columns: int
 ) -> csr_array:
-    """A sparse array (q, n_columns) of those values (q, m) that are kept, in their order.
+    """Return the kept values (q, m) as a sparse array (q, n_columns), in their order.
 
-    `columns`, (q, m) or (m,), are their columns. The indices have 32 bits where these suffice,
-    since most of scikit-learn accepts no others.
+    `columns` has shape (q, m) or (m,). Indices have 32 bits if possible, as most of scikit-learn
+    requires.
     """
     starts = np.concatenate([[0], kept.sum(axis=1).cumsum()])
     columns = np.broadcast_to(columns, kept.shape)[kept]
@@ -48,24 +48,24 @@ def sparse_rows(
     return csr_array(parts, shape=(len(kept), n_columns))
 
 
-EMBED_BLOCK = 4096  # rows embedded at a time: bounds the memory of wide hidden layers
+EMBED_BLOCK = 4096  # rows embedded at a time, to bound the memory of wide hidden layers
 
 
 def spans_of(sizes: Sequence[int]) -> list[slice]:
-    """Consecutive slices of the given sizes."""
+    """Return consecutive slices of the given sizes."""
     return [slice(end - size, end) for end, size in zip(accumulate(sizes), sizes, strict=True)]
 
 
 def spans(n: int, size: int) -> list[slice]:
-    """Consecutive slices of at most `size` rows that cover n rows."""
+    """Return consecutive slices of at most `size` rows that cover n rows."""
     return [slice(start, min(start + size, n)) for start in range(0, n, size)]
 
 
 def table(columns: dict[str, np.ndarray]) -> Any:
-    """Make a table of named columns: a DataFrame or, without pandas, a Bunch of arrays.
+    """Return named columns as a DataFrame or, without pandas, as a Bunch of arrays.
 
-    A column of objects gets their type, such as datetime64, unless it has gaps: integers would
-    become floats, which do not represent all of them.
+    Columns of objects are converted to a type, such as datetime64, unless they have gaps: integers
+    with gaps would become floats, which do not represent all integers.
     """
     try:
         import pandas as pd
@@ -76,9 +76,9 @@ def table(columns: dict[str, np.ndarray]) -> Any:
     return frame.assign(**complete.infer_objects())
 
 
-MAX_WIDENED = 64  # features: more are an embedding as a rule, whose axes have no meaning
+MAX_WIDENED = 64  # most features; more are usually an embedding, whose axes have no meaning
 
 
 def real_valued(X: Tensor) -> list[int]:
-    """Positions of the features of more than two values, among those of rows (n, n_features)."""
+    """Return positions of the features of X, (n, n_features), with more than two values."""
     return [j for j, column in enumerate(X.T) if len(column.unique()) > 2]

@@ -1,18 +1,18 @@
-"""scikit-learn's base classes, which have no types.
+"""Typed substitutes of scikit-learn's base classes, which have no types.
 
-A type checker lets a class whose base is unknown take any parameter. These take those of a class.
-Pyright reads scikit-learn's own, so that an estimator is one where others ask for it.
+A type checker accepts any parameter of a class whose base is unknown. The substitutes let mypy
+check parameters. Pyright reads scikit-learn's classes, so that estimators have their type.
 """
 
 from typing import TYPE_CHECKING, Any, Self
 
-MYPY = False  # which mypy takes to be True
+MYPY = False  # mypy treats the name as True
 
 if TYPE_CHECKING:
     import sklearn.base
 
     class _Untyped:
-        """Any attribute is of an unknown type."""
+        """Declare any attribute with an unknown type."""
 
         def __getattr__(self, name: str) -> Any: ...
         def __sklearn_tags__(self) -> Any: ...

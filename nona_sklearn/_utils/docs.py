@@ -7,24 +7,24 @@ import re
 from collections.abc import Callable
 from typing import TypeVar
 
-#: Where the versions of the site are, such as "https://example.org/en", once it is published: from
-#: then on, estimators in notebooks and the README of a release link to it.
+#: Address of the published site's versions, such as "https://example.org/en", to which estimators
+#: in notebooks and the README of a release link. It is empty before publication.
 SITE = ""
 
 
 def page_template(site: str) -> str:
-    """The address of an estimator's page, a format of version and name; empty without a site."""
+    """Return a format string for the address of an estimator's page, empty without a site."""
     return f"{site}/{{version}}/generated/api/nona_sklearn.{{name}}.html" if site else ""
 
 
 class Documented:
-    """The link to an estimator's page, for this version, in scikit-learn's HTML view."""
+    """Link scikit-learn's HTML view of an estimator to its page for this version."""
 
     _doc_link_module = "nona_sklearn"
     _doc_link_template = page_template(SITE)
 
     def _doc_link_url_param_generator(self) -> dict[str, str]:
-        from .._version import __version__  # the release script runs this file by itself
+        from .._version import __version__  # the release script runs this file alone
 
         return {"version": f"v{__version__}", "name": type(self).__name__}
 
@@ -35,10 +35,10 @@ Class = TypeVar("Class", bound=type)
 
 
 def with_parameters_of(*others: type) -> Callable[[Class], Class]:
-    """Complete a class's docstring by the parameters and attributes that others describe.
+    """Return a decorator that adds parameters and attributes of classes to a docstring.
 
-    Parameters come in the order of the signature, attributes in that of the others. Later classes
-    override earlier ones, and the class's own descriptions all of them. A classifier has no
+    Parameters have the order of the signature, attributes the order of the classes. Later classes
+    override earlier classes, and the decorated class overrides all. Classifiers have no
     ``calibration_``.
     """
 
@@ -63,7 +63,7 @@ def with_parameters_of(*others: type) -> Callable[[Class], Class]:
 
 
 def _entries(text: str, section: str) -> dict[str, str]:
-    """Descriptions in a docstring's section, by name."""
+    """Return the descriptions in a docstring's section, by name."""
     found = re.search(SECTION.format(section), text, re.DOTALL)
     if found is None:
         return {}

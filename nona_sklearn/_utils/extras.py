@@ -1,4 +1,4 @@
-"""Libraries that only one feature needs: the extras of ``setup.cfg``."""
+"""Imports of optional libraries, the extras of ``setup.cfg``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def lacks(feature: str, libraries: str, extra: str) -> str:
-    """The error of a feature without its libraries, and how to install them."""
+    """Return the error message of a feature without its libraries, with the remedy."""
     return (
         f"{feature} needs {libraries}: install the extra '{extra}', by "
         f'pip install ".[{extra}]" in a copy of the repository of nona_sklearn'
@@ -15,7 +15,7 @@ def lacks(feature: str, libraries: str, extra: str) -> str:
 
 
 def import_extra(feature: str, *modules: str, extra: str) -> Any:
-    """Import what a feature needs, and return the first module; an error names the extra."""
+    """Return the first of a feature's modules after importing all; an error names the extra."""
     try:
         first, *_ = [import_module(module) for module in modules]
     except ImportError as error:

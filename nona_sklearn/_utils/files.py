@@ -1,4 +1,4 @@
-"""Paths of the user's, and files and folders that are complete or not there."""
+"""Users' paths, and files and folders that are written completely or not at all."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 
 def as_path(name: str, value: Any) -> Path:
-    """Make a path of a parameter's value, or name both."""
+    """Return a parameter's value as a path; raise an error that names both if it is none."""
     if not isinstance(value, str | os.PathLike):
         raise TypeError(f"{name} must be a str or path-like, got {value!r}")
     text = os.fspath(value)
@@ -22,9 +22,9 @@ def as_path(name: str, value: Any) -> Path:
 
 
 def destination(path: Path, overwrite: bool) -> Path:
-    """Find where to write for a path of the user's: a link stays, and leads to the new file.
+    """Return where to write for a user's path, which is the target of a link.
 
-    Raises an OSError if nothing may be written there.
+    Raise an OSError if the destination is not writable.
     """
     if path.is_dir():
         raise IsADirectoryError(f"path must be a file, got the directory {str(path)!r}")
@@ -41,20 +41,20 @@ def _beside(path: Path) -> Path:
 
 @contextmanager
 def put_in_place(path: Path) -> Iterator[Path]:
-    """Yield a path to write to; what is written there then replaces a file or a link at `path`.
+    """Yield a path to a temporary file, which replaces the file or link at `path` after the block.
 
-    It is in a folder of its own beside `path`, for other files that a library writes next to it.
-    If the block fails, or the file cannot be moved (OSError), what was at `path` stays.
+    The file is in a new folder beside `path`, since a library may write further files next to it.
+    If the block fails, or the file cannot be moved (OSError), `path` does not change.
     """
     beside = _beside(path)
     place = beside / path.name
     try:
         beside.mkdir(mode=0o700)
-        place.touch()  # with the mode of new files
+        place.touch()  # gives the mode of new files
         mode = (place if path.is_symlink() or not path.is_file() else path).stat().st_mode
         yield place
         place.chmod(mode)
-        others = [each for each in beside.iterdir() if each != place]  # of a graph beyond 2 GB
+        others = [each for each in beside.iterdir() if each != place]  # for a graph beyond 2 GB
         for each in (*others, place):
             with open(each, "rb+") as file:
                 os.fsync(file.fileno())
@@ -66,7 +66,7 @@ def put_in_place(path: Path) -> Iterator[Path]:
 
 
 def _reason(error: OSError, path: Path) -> str:
-    """What is wrong, without the name of the hidden folder that was to hold the new file."""
+    """Return the reason of an error, without the name of the hidden temporary folder."""
     if not path.parent.is_dir():
         return f"there is no folder {str(path.parent)!r}"
     return str(error)
@@ -74,7 +74,7 @@ def _reason(error: OSError, path: Path) -> str:
 
 @contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
-    """Yield a folder to write to, which is then moved to `path`, or deleted on an error."""
+    """Yield a temporary folder, which is moved to `path`, or deleted on an error."""
     if os.path.lexists(path):
         raise FileExistsError(f"folder must be new, got {str(path)!r}, where something is")
     beside = _beside(path)

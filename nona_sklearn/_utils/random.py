@@ -1,4 +1,4 @@
-"""torch's global state: seeds and modes are set for the block of a fit, and restored."""
+"""Context managers that set torch's global seeds and modes for a block, and restore them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SEEDING = ForkSafeLock()  # torch's global generator serves one fit at a time
 def local_seed(seed: int, device: torch.device | None = None) -> Iterator[None]:
     """Seed torch inside the block only, for one thread at a time.
 
-    Layers draw initial weights from the CPU's generator, dropout from that of its device.
+    Initial weights use the CPU's generator; dropout uses the device's generator.
     """
     devices = [device] if device is not None and device.type == "cuda" else []
     with _SEEDING.held(), torch.random.fork_rng(devices=devices), ExitStack() as stack:
@@ -30,7 +30,7 @@ def local_seed(seed: int, device: torch.device | None = None) -> Iterator[None]:
 
 @contextmanager
 def plain_torch() -> Iterator[None]:
-    """Undo inside the block what is set around it: autocast, inference mode, default device."""
+    """Disable the surrounding autocast, inference mode and default device inside the block."""
     with ExitStack() as stack:
         stack.enter_context(torch.inference_mode(False))
         stack.enter_context(torch.enable_grad())

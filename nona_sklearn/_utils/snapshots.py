@@ -1,4 +1,4 @@
-"""Objects that change in one step: snapshots for readers, replacement by writers."""
+"""Snapshots of objects for readers, and replacement in one step by writers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ EDITING = ForkSafeLock()  # one change of a fitted estimator at a time; readers 
 
 
 def snapshot(thing: Thing) -> Thing:
-    """Copy an object with its present attributes, which other threads may replace."""
+    """Return a copy of an object with its present attributes, which threads may replace."""
     copied = object.__new__(type(thing))
     vars(copied).update(vars(thing))
     return copied
@@ -24,14 +24,14 @@ def snapshot(thing: Thing) -> Thing:
 def replaced_when_done(
     thing: Thing, lock: AbstractContextManager[Any] | None = None
 ) -> Iterator[Thing]:
-    """Work on a copy, whose attributes replace the object's in one step unless the block fails.
+    """Yield a copy, whose attributes replace the object's in one step unless the block fails.
 
-    A lock is held during the replacement.
+    The replacement holds a lock.
     """
     before, twin = vars(snapshot(thing)), snapshot(thing)
     yield twin
     with lock or nullcontext():
-        # What other threads set on the object meanwhile stays.
+        # Attributes that a thread sets on the object meanwhile are kept.
         new = {k: value for k, value in vars(twin).items() if before.get(k, twin) is not value}
         dropped = before.keys() - vars(twin).keys()
         kept = {k: value for k, value in vars(thing).items() if k not in dropped}

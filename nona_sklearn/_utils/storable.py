@@ -1,4 +1,4 @@
-"""What a file may hold: classes, functions and kinds of values register themselves here."""
+"""Registries of the classes, functions and kinds of values that a file may hold."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from typing import Any, TypeVar
 
 T = TypeVar("T", bound=Callable)
 Class = TypeVar("Class", bound=type)
-#: From the parameters of any version to today's.
+#: Function from the parameters of any version to current parameters.
 Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
 
 VERSION = "_nona_sklearn_version"  # in the state of a pickle, not of a file
-#: Characters of a date, a duration or a time zone: reading one takes the square of their number.
+#: Most characters of a date, a duration or a time zone, since reading takes quadratic time.
 MAX_CHARACTERS = 100
 
 CLASSES: dict[str, type] = {}
 FUNCTIONS: dict[str, Callable] = {}
-ESTIMATORS: list[type] = []  # of which a file may be
-#: Classes with parameters.
+ESTIMATORS: list[type] = []  # classes that have files
+#: Functions that upgrade parameters, by class.
 UPGRADES: dict[type, Upgrade] = {}
-#: Modules of a network that are made from a parameter: its name and the factory, by their names.
+#: Parameter and factory of a network's modules that are made from a parameter, by module name.
 MODULE_FACTORIES: dict[str, tuple[str, Callable[[Any], Any]]] = {}
-#: Parameters that name an entry of a registry, which must have it when a file is read.
+#: Registries of parameters that name an entry, which must exist when a file is read.
 CHOICES: dict[str, Collection[str]] = {}
-#: Today's names of classes, and of keys of a class's state: ``{"nona_sklearn.Class.old": "new"}``.
+#: New names of classes, and of keys of a class's state: ``{"nona_sklearn.Class.old": "new"}``.
 RENAMED: dict[str, str] = {
     "nona_sklearn.Feature": "nona_sklearn.ColumnSpec",
     "nona_sklearn.AdditiveTrend.own": "fitted_values",
@@ -33,17 +33,17 @@ RENAMED: dict[str, str] = {
 
 @dataclass(frozen=True)
 class Codec:
-    """How values of a kind are written as plainer values, and read again."""
+    """Convert values of a kind to plainer values, and back."""
 
     write: Callable[[Any], Any]
-    kinds: Any  # the plainer value's type, or types, or a list with those of each of its parts
+    kinds: Any  # the plainer value's type or types, or a list of its parts' types
     read: Callable[[Any], Any]
     max_characters: float = MAX_CHARACTERS
-    #: Other values than those of the type that it is named after.
+    #: Whether the codec also accepts a value of a type that is not the codec's name.
     accepts: Callable[[Any], bool] = lambda _: False
 
     def check(self, plain: Any) -> None:
-        """Refuse what `write` does not return, before it is read."""
+        """Raise if `write` cannot have returned a plain value, before it is read."""
         parts, kinds = (plain, self.kinds) if type(self.kinds) is list else ([plain], [self.kinds])
         if not isinstance(parts, list) or len(parts) != len(kinds):
             raise ValueError(f"{type(plain).__name__} is not of {len(kinds)} parts")
@@ -60,15 +60,15 @@ CODECS: dict[str, Codec] = {}
 
 
 def name_of(thing: Any) -> str:
-    """Name a class or function by its library, so that it may move within it."""
+    """Return the name of a class or function with its library, so that the module may change."""
     return f"{thing.__module__.split('.')[0]}.{thing.__qualname__}"
 
 
 def storable(thing: T) -> T:
-    """Register a class, of which a file holds the state, or a function, which a file may name.
+    """Register a class whose state, or a function whose name, a file may hold, and return it.
 
-    A state has to hold the parameters of ``__init__`` without a default, unless the class has a
-    ``__setstate__`` of its own, which checks it.
+    A state must hold the parameters of ``__init__`` without a default, unless the class defines a
+    ``__setstate__`` that checks the state.
     """
     if isinstance(thing, type):
         CLASSES[name_of(thing)] = thing
@@ -80,17 +80,10 @@ def storable(thing: T) -> T:
 def storable_parameters(
     *, upgrade: Upgrade = dict, estimator: bool = False
 ) -> Callable[[Class], Class]:
-    """Register a class with parameters, such as an object that is a parameter of an estimator.
+    """Return a decorator that registers a class with parameters like a BaseEstimator.
 
-    It has parameters as scikit-learn's BaseEstimator.
-
-    Parameters
-    ----------
-    upgrade : callable, default=dict
-        From the parameters in a file of any version, with those that the user passes to ``load``,
-        to this version's. Those that are missing are set to their defaults afterwards.
-    estimator : bool, default=False
-        Whether it has files of its own.
+    `upgrade` converts parameters of any version to current parameters; missing parameters become
+    defaults afterwards. An `estimator` has files.
     """
 
     def register(kind: Class) -> Class:
@@ -103,5 +96,5 @@ def storable_parameters(
 
 
 def storable_estimator(*, upgrade: Upgrade = dict) -> Callable[[Class], Class]:
-    """Register an estimator, which has files of its own."""
+    """Return a decorator that registers an estimator, which has files."""
     return storable_parameters(upgrade=upgrade, estimator=True)

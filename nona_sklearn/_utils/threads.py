@@ -1,4 +1,4 @@
-"""Threads in which torch computes on one core each, and locks that survive a fork."""
+"""Threads in which torch computes on one core, and locks that survive a fork."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ T = TypeVar("T")
 
 
 def _after_fork(function: Callable[[], Any]) -> None:
-    """Call a function in each child process, where the system forks: Windows does not."""
+    """Call a function in every forked child process; Windows does not fork."""
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=function)
 
 
-# OpenMP's threads are not copied to a forked process, which would wait for them for ever.
+# A forked process would wait for ever for OpenMP's threads, which are not copied.
 _after_fork(lambda: torch.set_num_threads(1))
 
 
 class cached_property(Generic[T]):
-    """A property that is computed once, like that of functools, but without a lock.
+    """Compute a property once, as the property of functools does, but without a lock.
 
-    In Python 3.11 functools has one lock for all objects of a class, for which threads wait, and
-    which may be locked for ever in a forked process.
+    In Python 3.11, functools has one lock per class, which stops threads, and may stay locked in a
+    forked process.
     """
 
     def __init__(self, function: Callable[[Any], T]) -> None:
@@ -48,7 +48,7 @@ class cached_property(Generic[T]):
 
 
 class ForkSafeLock:
-    """A re-entrant lock that is open in a forked process: the thread that held it is not there."""
+    """Lock re-entrantly, and be open in a forked process, which lacks the holding thread."""
 
     def __init__(self) -> None:
         self._renew()
@@ -69,25 +69,25 @@ _ONE_BLAS_THREAD = ForkSafeLock()
 
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
-    """Let BLAS compute in one thread inside the block, since its sums depend on their number.
+    """Limit BLAS to one thread inside the block, since sums depend on the number of threads.
 
-    That number is the process's: if two threads changed it at a time, it would not be restored.
+    A lock ensures that the number, which is global, is restored.
     """
     with _ONE_BLAS_THREAD.held(), threadpool_limits(1, user_api="blas"):
         yield
 
 
 class FairSemaphore:
-    """A semaphore whose threads go on in the order in which they began to wait.
+    """Limit the number of running threads, which continue in the order of waiting.
 
-    With Python's, the thread that has just stopped would often go on.
+    With Python's semaphore, the thread that has just stopped would often continue.
     """
 
     def __init__(self, n_at_a_time: int):
         self._n_free = n_at_a_time
         self._waiting: deque[threading.Event] = deque()
         self._lock = threading.Lock()
-        self.ended = False  # whether all that take turns are to end
+        self.ended = False  # whether all threads should end
 
     def __enter__(self) -> FairSemaphore:
         mine = threading.Event()
@@ -107,18 +107,18 @@ class FairSemaphore:
                 self._n_free += 1
 
     def yield_turn(self) -> None:
-        """Let waiting threads go on, and wait for the next turn."""
+        """Let waiting threads continue, and wait for the next turn."""
         if self._waiting:
             self.__exit__()
             self.__enter__()
 
 
 class Workers:
-    """Threads that are kept, in each of which torch has one thread.
+    """Keep threads in which torch has a single thread.
 
-    torch's number of threads belongs to a thread, but the last one set is also what new threads
-    start with. If it were set for each prediction, two at a time could leave the process at one
-    thread for good. So workers are started once.
+    torch's number of threads belongs to a thread, but new threads start with the last number set.
+    If predictions set the number, two at a time could leave the process at one thread. Therefore,
+    workers are started once.
     """
 
     def __init__(self) -> None:
@@ -131,7 +131,7 @@ class Workers:
         self._size = 0
 
     def map(self, function: Callable[[Any], Any], items: Sequence[Any], n_threads: int) -> list:
-        """Call a function with each item, in `n_threads` threads; returns a list of results."""
+        """Return the results of a function for all items, computed in `n_threads` threads."""
         n_threads = min(n_threads, len(items))
         if n_threads == 0:
             return []
@@ -139,7 +139,7 @@ class Workers:
         def work(first: int) -> list:
             return [function(item) for item in items[first::n_threads]]
 
-        # joblib's threads look for results every 10 ms, in which a small one is long done.
+        # joblib's threads check for results every 10 ms, which is slow for small results.
         shares = list(self._at_least(n_threads).map(work, range(n_threads)))
         return [shares[i % n_threads][i // n_threads] for i in range(len(items))]
 
@@ -151,15 +151,15 @@ class Workers:
 
 
 WORKERS = Workers()
-_STARTING = ForkSafeLock()  # the number for new threads is changed for one pool at a time
+_STARTING = ForkSafeLock()  # one pool at a time may change the number for new threads
 
 
 def lone_threads(n_threads: int) -> ThreadPoolExecutor:
-    """Start threads in each of which torch has one thread; other threads keep their number."""
-    started = threading.Barrier(n_threads)  # so that each thread takes one of the calls
+    """Return a pool of threads in which torch has one thread; existing threads do not change."""
+    started = threading.Barrier(n_threads)  # so that every thread takes one call
 
     def compute_alone(_: int) -> None:
-        torch.get_num_threads()  # a thread's first call takes what all threads start with
+        torch.get_num_threads()  # a thread's first call sets the initial number
         started.wait()
         torch.set_num_threads(1)
 
@@ -178,6 +178,6 @@ def lone_threads(n_threads: int) -> ThreadPoolExecutor:
 
 
 def _in_new_thread(function: Callable[[], Any]) -> Any:
-    """Call a function in a thread that starts now, with the number for new threads."""
+    """Return the result of a function in a new thread, with the number for new threads."""
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(function).result()
