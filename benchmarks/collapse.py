@@ -73,7 +73,7 @@ class Watch(Callback):
     """
 
     def on_train_begin(self, net, **kwargs):
-        self.hook_ = net.network.embedding.register_forward_hook(self.wait)
+        self.hook_ = net.module.embedding.register_forward_hook(self.wait)
         self.pulls_ = []
 
     def wait(self, module, inputs, embeddings):
@@ -83,7 +83,7 @@ class Watch(Callback):
             embeddings.register_hook(lambda g: self.pulls_.append((g.norm() * size).item()))
 
     def on_epoch_end(self, net, **kwargs):
-        network, pool = net.network, net.pool
+        network, pool = net.module, net.pool
         z = network.head.metric_part(network.embed(pool.X)).numpy()
         net.history.record("scatter", within_over_between(z, pool.values.argmax(dim=1).numpy()))
         net.history.record("pull", float(np.mean(self.pulls_)))

@@ -225,7 +225,7 @@ class Follow(Callback):
             self.note(net, len(net.history))
 
     def note(self, net, moment):
-        z = layers_of(net.network, self.X)[-1]
+        z = layers_of(net.module, self.X)[-1]
         for name, value in describe(z, self.y).items():
             net.history.record(f"{name}_{moment}", value)
 

@@ -47,7 +47,7 @@ def describe_weights(model, X):
     """
     if isinstance(model, Pipeline):
         X, model = model[:-1].transform(X), model[-1]
-    if not hasattr(model, "bank_"):
+    if not hasattr(model, "neighbor_weights"):
         return {}
     weights = model.neighbor_weights(X)
     numbers = (

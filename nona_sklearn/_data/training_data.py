@@ -120,7 +120,8 @@ class TrainingData:
         if selection is None:
             selection = RowSelection.all(_num_samples(table))
 
-        y = targets.check(y, selection.indices)
+        if class_weight is None:  # otherwise y is checked already
+            y = targets.check(y, selection.indices)
         targets.fit_checked(y, selection.weights, given_y)
         values = targets.to_values(y)
         encoded_y = targets.encode(values)

@@ -101,7 +101,7 @@ class Discrete:
     def ppf(self, levels: Tensor) -> Tensor:
         """Smallest values not exceeded with probabilities of at least `levels`, (k,) or (q, k)."""
         tiny = torch.finfo(levels.dtype).tiny  # a quantile of level 0 has positive weight
-        levels = levels.clamp_min(tiny).expand(len(self.weights), -1).contiguous()
+        levels = levels.clamp_min(tiny).expand(self.weights.shape[0], -1).contiguous()
         ranks = torch.searchsorted(self._cumulated, levels).clamp_max(self.weights.shape[1] - 1)
         values = self._sorted[0].expand_as(self.weights).gather(1, ranks)
         no_neighbors = self._cumulated[:, -1:].isnan()
@@ -115,7 +115,7 @@ class Discrete:
 
     def cdf_of_values(self, values: Tensor) -> Tensor:
         """The same for values before the shift, (q, k)."""
-        ordered = self._sorted[0].expand(len(values), -1).contiguous()
+        ordered = self._sorted[0].expand(values.shape[0], -1).contiguous()
         count = torch.searchsorted(ordered, values.contiguous(), right=True)
         return torch.where(count > 0, self._cumulated.gather(1, (count - 1).clamp_min(0)), 0.0)
 
@@ -224,7 +224,7 @@ class GridValues:
     def weigh(self, weights: Tensor) -> Tensor:
         """Weights of the points, (q, N_GRID), by those of the values, (q, n)."""
         after = weights * self.share_after
-        grid_weights = weights.new_zeros(len(weights), N_GRID)
+        grid_weights = weights.new_zeros(weights.shape[0], N_GRID)
         grid_weights.scatter_add_(1, self.before, weights - after)
         return grid_weights.scatter_add_(1, self.before + 1, after)
 
@@ -257,7 +257,7 @@ class Noisy(Discrete):
 
     def ppf(self, levels: Tensor) -> Tensor:
         cdf = self._grid_cdf
-        levels = levels.expand(len(cdf), -1).contiguous()
+        levels = levels.expand(cdf.shape[0], -1).contiguous()
         after = torch.searchsorted(cdf, levels).clamp(1, N_GRID - 1)
         low, high = cdf.gather(1, after - 1), cdf.gather(1, after)
         share = ((levels - low) / (high - low)).nan_to_num(1.0).clamp(0, 1)

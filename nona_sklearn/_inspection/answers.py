@@ -115,5 +115,5 @@ class OutputAnswers:
         """What belongs to the output in arrays of these names, (..., n_outputs)."""
         columns: Any = [self.output]
         if self.is_of_classes:
-            columns = self.model.estimator.targets_.places[self.output]
+            columns = self.model.estimator.targets_.class_slices[self.output]
         return {name: getattr(answer, name)[..., columns] for name in names}
