@@ -984,7 +984,7 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
     def set_neighbor_targets(self, y: Any) -> Self:
         """Replace the targets of the bank, to predict a new target with the same neighbours.
 
-        The new targets are not adjusted, since the adjustment was trained for those of fit.
+        The new targets are not adjusted, since the adjustment was trained for the targets of fit.
         Predictions are ``weights @ y``; for a level that training has not seen, probabilities
         are nearer to the frequencies of the new labels.
 

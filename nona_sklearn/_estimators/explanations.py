@@ -145,7 +145,7 @@ def _are_equal(evaluation: Evaluation, of_query: np.ndarray, rows: np.ndarray) -
 
 
 def _may_be_names(labels: np.ndarray, names: np.ndarray) -> bool:
-    """Return whether labels may be names of rows: both or neither must be numbers."""
+    """Return whether labels may be names of rows: not if only labels or only names are numbers."""
     are_numbers = [isinstance(name, Number) for name in names.tolist()]
     if all(isinstance(label, Number) for label in labels):
         return any(are_numbers)

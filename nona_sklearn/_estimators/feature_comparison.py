@@ -223,7 +223,7 @@ def columns_beside(
 
 
 def _beside(explanation: Explanation, rows: np.ndarray, queries: np.ndarray) -> np.ndarray:
-    """Return a feature by line, (m,), of the row or the query, with gaps in sums and the like."""
+    """Return a feature by line, (m,), of the row or the query, with gaps in summary lines."""
     kinds, n_lines = {rows.dtype.kind, queries.dtype.kind}, len(explanation.positions)
     if "f" in kinds <= {*"fiu"}:
         column = np.full(n_lines, np.nan)
