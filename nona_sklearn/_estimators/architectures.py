@@ -1,4 +1,4 @@
-"""The architectures: which input, networks and training the parameters of an estimator mean."""
+"""Architectures: the input, the networks and the training that an estimator's parameters mean."""
 
 from __future__ import annotations
 
@@ -62,56 +62,57 @@ from .parameters import (
     resolve_device,
 )
 
-#: A table is wide with so many features for every row; components of fewer lose more than they
-#: gain.
+#: A table is wide with more features per row than this. Components of narrower tables lose more
+#: than they gain.
 WIDE = 0.25
 N_COMPONENTS = 128
-#: Components of a sparse matrix, beside scores of a linear model: one for so many rows.
+#: Limits of the number of components of a sparse matrix, and rows per component. Scores of a
+#: linear model come in addition.
 FEWEST_OF_SPARSE, MOST_OF_SPARSE, ROWS_PER_SPARSE = 16, 64, 32
-N_FREQUENCIES = 8  # of a number's periodic embedding: 16 are no better, and take longer
+N_FREQUENCIES = 8  # of a periodic embedding: 16 are no better, and take longer
 SOFTSTEP_OPTIONS = {"step", "params", "on"}
 #: Rows that are searched beyond the rows with weight: the query itself, if it is a row of the
-#: bank, and a spare that takes the place of a removed row.
+#: bank, and a spare row that replaces a removed row.
 SPARE_ROWS = 2
 LEAST_TREND_ROWS = 10  # with trend='auto' and in SoftStep k-NN
-#: Encoded columns with trend='auto': distances of more take as long as training.
+#: Most encoded columns with trend='auto'. Distances of wider tables take as long as training.
 MAX_TREND_COLUMNS = 2**10
-#: The similarity that an algorithm must find rows by, for values that are no similarity.
+#: The similarity with which an algorithm must find rows, for values that are no similarity.
 SEARCHED_BY = {"auto": "l2", FEATURES: "l1"}
 START_SAMPLE = 1024  # rows from which initial values are estimated
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Architecture:
-    """What the parameters of an estimator mean for its networks and their training."""
+    """The input, the networks and the training that an estimator's parameters mean."""
 
     params: Any  # the estimator, whose parameters are read
     classifies: bool
-    embedding_similarity: str  # by what networks compare rows with similarity='auto'
+    embedding_similarity: str  # of the networks with similarity='auto'
     extractor: FeatureExtractor | None = None  # under the embedding
     automatic: Mapping[str, Any]  # values of the parameters that are 'auto'
-    adjusts: bool = False  # whether networks predict the targets themselves as well
+    adjusts: bool = False  # whether networks also predict the targets directly
     smoothing: bool = False  # whether the frequencies of classes take part in probabilities
     step: str | None = None  # the step function that masks the weights
-    in_given_space: bool = False  # whether networks compare the features, perhaps weighted
-    learns_residuals: bool = False  # whether networks learn what an additive trend leaves
+    in_given_space: bool = False  # whether networks compare (weighted) features
+    learns_residuals: bool = False  # whether networks learn residuals of an additive trend
     can_have_kernel: bool = True  # whether trend='auto' may be 'kernel'
-    trend_without_kernel: str | None = None  # what it is otherwise
-    least_trend_rows: int = 0  # with fewer rows there is no trend, even if the parameter names one
-    has_plain_step: bool = True  # so that similarity='auto' may be 'features'
+    trend_without_kernel: str | None = None  # trend='auto' where it is not 'kernel'
+    least_trend_rows: int = 0  # with fewer rows there is no trend, whatever the parameter
+    has_plain_step: bool = True  # similarity='auto' may then be 'features'
     n_networks_set: int | None = 1  # by a parameter or an earlier fit
     may_fall_back: bool = False  # whether networks may predict the mean, with all rows
-    retries: bool = True  # whether training starts once more where it was in vain
+    retries: bool = True  # whether training in vain starts once more
 
-    # What the rows decide: see `for_rows`.
+    # Set by `for_rows`.
     trend: Any = None  # beside the networks: a name or a model
-    among_features: bool = False  # whether neighbours are found there, beside networks as trend
+    among_features: bool = False  # whether neighbours are found among the features
     encoder: TableEncoder | SparseEncoder | None = None  # of a table
 
-    # -- what the parameters mean together -----------------------------------------------------
+    # -- combinations of parameters -------------------------------------------------------------
 
     def validate(self) -> None:
-        """Validate the parameters of parameters, and what they mean together."""
+        """Raise an error if parameters are invalid by themselves or in combination."""
         params = self.params
         check_algorithm(params.algorithm, SEARCHED_BY.get(params.similarity, params.similarity))
         if params.similarity == FEATURES:
@@ -140,9 +141,9 @@ class Architecture:
             )
 
     def for_rows(self, data: TrainingData, encoder: TableEncoder | SparseEncoder | None) -> Self:
-        """Choose what trend='auto' and similarity='auto' mean for these rows.
+        """Return a copy in which trend='auto' and similarity='auto' are resolved for the rows.
 
-        For most tables, they are 'kernel' and 'features'.
+        Most tables get 'kernel' and 'features'.
         """
         params, X = self.params, data.sample.X
         suits_kernel = (
@@ -160,8 +161,8 @@ class Architecture:
             trend = None
         among_features = params.similarity == FEATURES
         if params.similarity == "auto":
-            # No parameter is of weights of embeddings. Beside a model, too, a kernel of these rows
-            # weights the features.
+            # With 'features', the weighting and the step have no effect, so they need their
+            # defaults. With a model as trend, a kernel of the same rows weights the features.
             algorithm = params.algorithm
             searches = isinstance(algorithm, str) and "l1" in ALGORITHMS[algorithm]
             has_kernel = suits_kernel if hasattr(trend, "fit") else trend == "kernel"
@@ -181,7 +182,7 @@ class Architecture:
 
     @property
     def similarity(self) -> str:
-        """By what the networks compare rows."""
+        """The similarity by which the networks compare rows."""
         named = self.params.similarity
         if self.among_features or named in SEARCHED_BY:
             return self.embedding_similarity
@@ -189,20 +190,20 @@ class Architecture:
 
     @property
     def blend(self) -> Blend:
-        """How much the trend counts beside the networks."""
+        """The blend of the trend with the networks."""
         if self.learns_residuals:
             return KEPT
         return SHARE_IN_TREND if self.among_features else SHARE
 
     @property
     def blend_of_networks(self) -> Blend:
-        """How much networks as the trend count beside rows among the features."""
+        """The blend of networks as the trend with rows among the features."""
         return SHARE_OF_NETWORKS if self.classifies else KEPT_BESIDE_NETWORKS
 
     # -- numbers of networks and of neighbours -------------------------------------------------
 
     def n_networks(self, n_rows: int) -> int:
-        """Number of networks for so many training rows."""
+        """Return the number of networks for `n_rows` training rows."""
         if self.n_networks_set is not None:
             return self.n_networks_set
         n_networks = count_networks(n_rows) if self.extractor is None else 1
@@ -213,19 +214,19 @@ class Architecture:
 
     @property
     def n_neighbors(self) -> int | str | None:
-        """How many rows the networks predict from, as the parameter has it."""
+        """The parameter `n_neighbors`; 'auto' if rows are found among the features."""
         return "auto" if self.among_features else self.params.n_neighbors
 
     @property
     def chooses_n_neighbors(self) -> bool:
-        """Whether 'auto' is a number to be chosen: nothing else ends the weights."""
+        """Whether n_neighbors='auto' is chosen after training, since no weighting or step ends."""
         if self.n_neighbors != "auto" or self.step == "s1":
             return False
         weighting = make_weighting(self.params.weighting)
         return weighting.n_neighbors is None and not weighting.ends
 
     def candidates(self, n_networks: int, n_rows: int) -> list[int]:
-        """Numbers of neighbours of which every network's is chosen after training."""
+        """Return the numbers of neighbours from which every network chooses after training."""
         if not self.chooses_n_neighbors:
             return []
         n_found = most_found(self.params.algorithm, n_rows)
@@ -233,7 +234,7 @@ class Architecture:
         return [k for k in N_NEIGHBORS if k * n_networks >= LEAST_ROWS and k <= most]
 
     def n_neighbors_of_networks(self, n_networks: int, n_rows: int) -> list[int | None]:
-        """The number of neighbours with which every network is trained; None: all."""
+        """Return the number of neighbours in training of every network; None: all rows."""
         most: Any = self.n_neighbors
         if self.chooses_n_neighbors:
             start = START_N_NEIGHBORS_OF_CLASSES if self.classifies else START_N_NEIGHBORS
@@ -246,7 +247,7 @@ class Architecture:
     # -- training ------------------------------------------------------------------------------
 
     def setting(self, name: str, n_rows: int) -> Any:
-        """Look up a parameter that may be 'auto', for so many training rows."""
+        """Return a parameter, with 'auto' resolved for `n_rows` training rows."""
         value = getattr(self.params, name, "auto")
         if value != "auto":
             return value
@@ -258,7 +259,7 @@ class Architecture:
 
     @property
     def device(self) -> torch.device:
-        """Where the networks are trained."""
+        """The device on which the networks are trained."""
         if self.extractor is None or self.extractor.accelerator is None:
             return resolve_device(self.params.device)
         accelerator = self.extractor.accelerator()
@@ -270,7 +271,7 @@ class Architecture:
 
     @property
     def neighbor_pool(self) -> str:
-        """The neighbours of a training step."""
+        """The pool of neighbours in a training step, with 'auto' resolved."""
         pool = self.params.neighbor_pool
         if self.extractor is None:
             return "dataset" if pool == "auto" else pool
@@ -285,16 +286,16 @@ class Architecture:
 
     @property
     def falls_back(self) -> bool:
-        """Whether a network may predict the mean of all rows: no parameter limits its rows."""
+        """Whether a network may predict the mean, since no parameter limits its rows."""
         return self.may_fall_back and self.n_neighbors in (None, "auto")
 
     def config(self, n_rows: int) -> TrainingConfig:
-        """The configuration of training on so many rows, but for the loss."""
+        """Return the configuration of training on `n_rows` rows, without the loss."""
         params = self.params
         options: dict = {}
         if self.classifies:
-            # Where classes are apart the log loss falls by shares of itself for ever: a network
-            # that goes on only grows overconfident.
+            # If classes are separable, the log loss decreases by a constant factor for ever, and
+            # further training makes a network overconfident.
             options |= {"threshold_mode": "abs", "n_steps": STEPS_OF_CLASSES}
         return TrainingConfig(
             neighbor_pool=self.neighbor_pool,
@@ -318,19 +319,19 @@ class Architecture:
     # -- networks ------------------------------------------------------------------------------
 
     def input(self) -> Source:
-        """The form of input that the networks take."""
+        """Return the source that reads the networks' input."""
         raise NotImplementedError
 
     def build(
         self, sample: Sample, targets: Any, n_neighbors: int | None, train: Any
     ) -> NeighborNetwork:
-        """Build an untrained network for a sample, of which it is trained on the rows `train`."""
+        """Return an untrained network for a sample, whose rows `train` are training rows."""
         raise NotImplementedError
 
     def check_rows(self, head: Any, n_rows: int) -> None:
-        """Refuse more neighbours than training rows, and a search that does not suit the weights.
+        """Raise if rows are fewer than neighbours, or the algorithm does not suit the head.
 
-        An algorithm that finds nearest rows needs a head whose weights depend on these alone.
+        An algorithm that finds nearest rows needs weights that depend on the nearest rows alone.
         """
         n_neighbors, weighting = self.params.n_neighbors, self.params.weighting
         if n_neighbors not in (None, "auto") and n_neighbors > n_rows:
@@ -355,7 +356,7 @@ class Architecture:
             for name in names
             if hasattr(self.params, name)
         )
-        ends = head.most_nonzero(n_rows) is not None  # but after a step that looks at all rows
+        ends = head.most_nonzero(n_rows) is not None  # although the step depends on all rows
         remedy = "set algorithm='brute'" if ends else "set n_neighbors, or algorithm='brute'"
         raise ValueError(
             f"algorithm={algorithm!r} needs weights that depend on the nearest "
@@ -366,13 +367,13 @@ class Architecture:
 def table_source(
     estimator: Any, scaler: Any, components: SparseEncoder, component_scaler: Any = None
 ) -> TableSource:
-    """A table, or a wide sparse matrix's components, as the parameters of an estimator mean it."""
+    """Return the source that encodes a table, or a wide sparse matrix as components."""
     encoder = TableEncoder(
         estimator.categorical_features,
         text_features=estimator.text_features,
         max_categories=estimator.max_categories,
     )
-    encoder.set_output(transform="default")  # arrays, whatever is configured
+    encoder.set_output(transform="default")  # arrays, whatever the global configuration
     earlier = getattr(estimator, "features_", None)
     if estimator.warm_start and isinstance(earlier, SparseEncoder):
         components = earlier
@@ -380,11 +381,11 @@ def table_source(
 
 
 class NONAArchitecture(Architecture):
-    """A learned embedding, of a table or on a feature extractor, under a NONA head."""
+    """A learned embedding of a table or of extracted features, with a NONA head."""
 
     @classmethod
     def from_params(cls, params: Any) -> Self:
-        """Read the parameters of an estimator."""
+        """Return the architecture that the parameters of an estimator mean."""
         extractor, classifies = (
             FeatureExtractor.of(params.feature_extractor),
             is_classifier(params),
@@ -410,7 +411,7 @@ class NONAArchitecture(Architecture):
             can_have_kernel=extractor is None and adjusts,
             has_plain_step=step is None,
             n_networks_set=n_networks,
-            # A network that goes on has weights of a training that may have been short.
+            # After a warm start, the weights may come from a short training.
             may_fall_back=(
                 params.hidden_layer_sizes is not None
                 and weighting.one_by_one
@@ -459,7 +460,7 @@ class NONAArchitecture(Architecture):
         self, sample: Sample, targets: Any, n_neighbors: int | None, train: Any
     ) -> NeighborNetwork:
         embedding: nn.Module
-        if self.params.hidden_layer_sizes is None:  # extracted features are compared as they are
+        if self.params.hidden_layer_sizes is None:  # the extracted features are the embedding
             embedding, n_features = self._extend_extractor(sample, None)
             head = self.make_head(targets, 0, n_features, n_neighbors)
         else:
@@ -473,7 +474,7 @@ class NONAArchitecture(Architecture):
     def make_head(
         self, targets: Any, n_adjusted: int, embedding_dim: int, n_neighbors: int | None
     ) -> Any:
-        """Build the head."""
+        """Return an untrained head."""
         params, step = self.params, self.params.softstep
         if step is not None:
             options = {"step": step} if isinstance(step, str) else step
@@ -491,7 +492,7 @@ class NONAArchitecture(Architecture):
         )
 
     def _make_embedding(self, train: Sample, n_outputs: int) -> nn.Module:
-        """Dense layers on a table's features or on extracted ones; g is their last columns."""
+        """Return dense layers on a table's or extracted features. Their last columns are g."""
         if self.extractor is not None:
             return self._extend_extractor(train, n_outputs)[0]
         sizes = check_layer_sizes(self.params.hidden_layer_sizes)
@@ -500,7 +501,7 @@ class NONAArchitecture(Architecture):
         return layers if first is None else nn.Sequential(first, layers)
 
     def _extend_extractor(self, train: Sample, n_outputs: int | None) -> tuple[nn.Module, int]:
-        """The extractor, with dense layers on it unless `n_outputs` is None; its n_features."""
+        """Return the extractor and its n_features, with dense layers if `n_outputs` is given."""
         assert self.extractor is not None  # as validated
         extractor, X = make_extractor(self.extractor.module), train.X
         assert isinstance(X, Rows)
@@ -513,7 +514,7 @@ class NONAArchitecture(Architecture):
         return ExtractorEmbedding(extractor, layers, precision, n_features), n_features
 
     def make_first_layer(self, train: Sample) -> tuple[nn.Module | None, int]:
-        """Build what changes a table's features before the dense layers: (it, its width)."""
+        """Return the layer before the dense layers, or None, and the number of its outputs."""
         X: Any = train.X
         n_rows, n_features = X.shape
         choice = self.params.numerical_embedding
@@ -536,11 +537,11 @@ class NONAArchitecture(Architecture):
 
 
 class SoftStepArchitecture(Architecture):
-    """SoftStep k-NN in the space of the features, or in one that is learned."""
+    """SoftStep k-NN in the space of the features or in a learned space."""
 
     @classmethod
     def from_params(cls, params: Any) -> Self:
-        """Read the parameters of an estimator."""
+        """Return the architecture that the parameters of an estimator mean."""
         in_given_space, classifies = params.hidden_layer_sizes is None, is_classifier(params)
         step = params.softstep, params.softstep_on, params.softstep_params
         return cls(
@@ -554,7 +555,7 @@ class SoftStepArchitecture(Architecture):
             learns_residuals=not classifies,  # votes have no residuals
             trend_without_kernel=None if classifies else "additive",
             least_trend_rows=LEAST_TREND_ROWS,
-            # A kernel can weight features that have a unit.
+            # The features may be weighted by a kernel.
             has_plain_step=step == ("s1", "rank", "global")
             and (params.learn_feature_weights or not in_given_space),
         )
@@ -571,7 +572,7 @@ class SoftStepArchitecture(Architecture):
         params = self.params
         if not self.in_given_space:
             return table_source(params, SmoothClipScaler(), SparseEncoder.to_learn_from())
-        # Distances are invariant to a shift, which float32 may not hold, such as timestamps'.
+        # Distances are invariant to a shift. Without one, float32 does not resolve timestamps.
         centers = params.similarity not in ("dot", "cosine")
         scaler = StandardScaler(with_mean=centers, with_std=params.learn_feature_weights)
         return table_source(params, scaler, SparseEncoder(), scaler)
@@ -606,7 +607,7 @@ class SoftStepArchitecture(Architecture):
             weighs = params.learn_feature_weights
             embedding = FeatureWeights(n_features) if weighs else nn.Identity()
         network = NeighborNetwork(embedding, head)
-        if len(X) > START_SAMPLE:  # rows may come in order
+        if len(X) > START_SAMPLE:  # rows may be sorted
             X = X[torch.randperm(len(X))[:START_SAMPLE]]
         head.initialize(network.embed(X))
         return network

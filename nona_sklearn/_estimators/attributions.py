@@ -1,4 +1,4 @@
-"""How much each column of a table has to do with an adjustment, a prediction, or a distance."""
+"""Attributions of adjustments, predictions and distances to the columns of a table."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from ..embedding import WeightedFeatures
 from .feature_comparison import checked_table, rows_of_bank
 from .queries import encoded_features, evaluate, explanation_of, fitted_snapshot
 
-OTHER = "other"  # what no column moves: shrinkage, credibility, bounds, trends of other rows
-INTERPLAY = "interplay"  # what columns move together, beside networks that are the trend
+OTHER = "other"  # the part of no column: shrinkage, bounds, left-out trends
+INTERPLAY = "interplay"  # the joint part of columns, with networks as the trend
 N_STEPS = 32  # points on the line between two rows
 ROWS_AT_ONCE = 2**13
 
-#: A function of rows (m, d), and of the numbers (m,) of the pairs that they belong to, (m,).
+#: Maps rows (m, d), and the positions (m,) of their pairs, to values (m,).
 PairFunction = Callable[[Tensor, Tensor], Tensor]
 
 
@@ -39,13 +39,12 @@ PairFunction = Callable[[Tensor, Tensor], Tensor]
 
 
 def integrated_gradients(function: PairFunction, start: Tensor, end: Tensor) -> Tensor:
-    """Attribute the change of a function between points (p, d) to their coordinates, (p, d).
+    """Return the integrated gradients of a function from `start` to `end`, (p, d).
 
-    It is the mean gradient along the line from one to the other, times the difference
-    (Sundararajan et al., "Axiomatic Attribution for Deep Networks", 2017, equation 1), by the
-    midpoint rule. What the rule leaves of the change is shared out in proportion to the
-    attributions' sizes, so that they sum to it. Equal coordinates have 0.
+    The midpoint rule's error is shared out, so that attributions sum to the change.
     """
+    # Sundararajan et al., "Axiomatic Attribution for Deep Networks", 2017, equation 1: the mean
+    # gradient along the line, times the difference.
     pairs = torch.arange(len(start), device=start.device)
     shares = (torch.arange(N_STEPS, dtype=start.dtype, device=start.device) + 0.5) / N_STEPS
     gradients = [start[:0]]
@@ -66,13 +65,12 @@ def integrated_gradients(function: PairFunction, start: Tensor, end: Tensor) -> 
 
 
 def exchange_in_turn(values: Callable[[np.ndarray], np.ndarray], n_columns: int) -> np.ndarray:
-    """Attribute the change of a function without gradients to columns, (p, n_columns, n_outputs).
+    """Attribute the change of a function to columns without gradients, (p, n_columns, n_outputs).
 
-    `values` takes which columns are of the end, bool (n_columns,), and returns values of p pairs
-    of rows, (p, n_outputs). Cells of the start are exchanged for those of the end one after
-    another, in the order of the columns and in the reverse; a column has the mean of the two
-    changes. Of two columns, this is the Shapley value.
+    `values` takes a mask (n_columns,) of columns at their end, and returns (p, n_outputs).
     """
+    # Columns change from start to end in their order and in the reverse, and a column has the mean
+    # of its two changes. For two columns, the mean is the Shapley value.
     columns = np.arange(n_columns)
     upwards = np.stack([values(columns < k) for k in range(n_columns + 1)], axis=1)
     downwards = np.stack([values(columns >= k) for k in range(n_columns + 1)], axis=1)
@@ -84,33 +82,20 @@ def exchange_in_turn(values: Callable[[np.ndarray], np.ndarray], n_columns: int)
 
 @dataclass(frozen=True)
 class Adjustments:
-    """What leads from neighbours to the query, in parts; a line for each pair.
+    """Parts that lead from a neighbour's to a query's value, one line per pair.
 
-    Of numbers, it is from the target to the adjusted target. Of classes, amounts are of logarithms
-    of probabilities, whose differences count: from the prediction of the neighbour without itself
-    to that of the query.
-
-    Parameters
-    ----------
-    explanation : Explanation
-        The pairs.
-    names : list of str
-        Names of the parts: of the table's columns, then "interplay", if it is known, and "other".
-    start, end : ndarray of shape (p, n_outputs)
-        From where, and to where.
-    parts : ndarray of shape (p, n_parts, n_outputs)
-        What lies between them.
+    Values are targets and adjusted targets, or log probabilities without the neighbour itself.
     """
 
-    explanation: Explanation
-    names: list[str]
-    start: np.ndarray
-    end: np.ndarray
-    parts: np.ndarray
+    explanation: Explanation  # the pairs
+    names: list[str]  # of the parts: columns, "interplay" if it is known, and "other"
+    start: np.ndarray  # (p, n_outputs)
+    end: np.ndarray  # (p, n_outputs)
+    parts: np.ndarray  # (p, n_parts, n_outputs), with the sum end - start
 
 
 def adjustments_of(estimator: Any, X: Any, features: Any, n_neighbors: int | None) -> Adjustments:
-    """How each column moves neighbours towards their queries."""
+    """Return the parts of the columns in the adjustments of neighbours to their queries."""
     fitted = fitted_snapshot(estimator)
     if is_classifier(fitted):
         _require_additive_trend("attribute_adjustments of classes", fitted)
@@ -136,7 +121,7 @@ def adjustments_of(estimator: Any, X: Any, features: Any, n_neighbors: int | Non
 
 
 def adjustments_table(estimator: Any, X: Any, features: Any, n_neighbors: int | None) -> Any:
-    """Table of how each column moves a neighbour's target, or its odds, towards the query."""
+    """Return the table of `attribute_adjustments`."""
     fitted = fitted_snapshot(estimator)
     moved = adjustments_of(fitted, X, features, n_neighbors)
     columns, first, last = moved.explanation.columns(), "target", "adjusted_target"
@@ -151,7 +136,7 @@ def adjustments_table(estimator: Any, X: Any, features: Any, n_neighbors: int | 
 
 
 def distances_table(estimator: Any, X: Any, features: Any, n_neighbors: int | None) -> Any:
-    """Table of the share of each column in the distance of a neighbour and a query."""
+    """Return the table of `attribute_distances`."""
     pairs = _Pairs.from_queries(estimator, X, features, n_neighbors)
     columns = pairs.explanation.columns()
     shares = zip(_column_names(pairs.fitted), pairs.shares_of_distances().T, strict=True)
@@ -161,11 +146,11 @@ def distances_table(estimator: Any, X: Any, features: Any, n_neighbors: int | No
 
 
 def predictions_table(estimator: Any, X: Any) -> Any:
-    """Table of what each column adds to predictions, or to their log odds, beside the mean."""
+    """Return the table of `attribute_predictions`."""
     fitted = fitted_snapshot(estimator)
     trend = _require_additive_trend("attribute_predictions", fitted)
     fitted, evaluation = evaluate(fitted, X)
-    rows = trend.bank.inputs  # those of the bank, or more of a compressed one
+    rows = trend.bank.inputs  # includes the rows that a compression has left out
     assert rows is not None
     typical = np.average(_terms(fitted, trend, rows), axis=0, weights=trend.bank.row_weights)
     mean = trend.additive_part.constant.numpy() + typical.sum(axis=0)
@@ -185,10 +170,7 @@ def predictions_table(estimator: Any, X: Any) -> Any:
 def _table(
     fitted: Any, columns: dict[str, np.ndarray], names: list[str], values: np.ndarray
 ) -> Any:
-    """A table of columns, and of parts (m, n_names, n_outputs) by output; of classes as log odds.
-
-    A name is marked where another column has it.
-    """
+    """Return a table of `columns` and parts (m, n_names, n_outputs), for classes as log odds."""
     target_names = fitted.bank_.target_names
     if is_classifier(fitted):
         ends = fitted.targets_.ends_of_log_odds(target_names)
@@ -205,7 +187,7 @@ def _table(
 
 
 def additive_trend(fitted: Any) -> NetworkTrend | None:
-    """The trend whose values have an additive part by column, if there is one."""
+    """Return the trend if its values have an additive part by column, else None."""
     trend = fitted.bank_.trend
     if trend is None or trend.networks is None or not hasattr(fitted.features_, "source_"):
         return None
@@ -213,7 +195,7 @@ def additive_trend(fitted: Any) -> NetworkTrend | None:
 
 
 def _require_additive_trend(name: str, fitted: Any) -> NetworkTrend:
-    """The trend that has an additive part; an error without it."""
+    """Return the trend with an additive part, or raise an error without one."""
     if (trend := additive_trend(fitted)) is not None:
         return trend
     similarity = getattr(fitted, "similarity_", fitted.similarity)
@@ -224,7 +206,7 @@ def _require_additive_trend(name: str, fitted: Any) -> NetworkTrend:
 
 
 def _terms(fitted: Any, trend: NetworkTrend, X: Tensor) -> np.ndarray:
-    """The additive part of a trend by column, (n, n_columns, n_outputs)."""
+    """Return the additive part of a trend by column, (n, n_columns, n_outputs)."""
     function = trend.additive_part
     outputs = range(len(function.constant))
     terms = [_by_column(fitted, function.terms(X.cpu(), output)) for output in outputs]
@@ -232,14 +214,14 @@ def _terms(fitted: Any, trend: NetworkTrend, X: Tensor) -> np.ndarray:
 
 
 def _by_column(fitted: Any, parts: Tensor) -> np.ndarray:
-    """Sums (n, n_columns, ...) of parts (n, n_features, ...) over each column's features."""
+    """Sum parts (n, n_features, ...) over the features of a column, (n, n_columns, ...)."""
     source = torch.as_tensor(fitted.features_.source_, device=parts.device)
     sums = parts.new_zeros(len(parts), fitted.n_features_in_, *parts.shape[2:])
     return sums.index_add_(1, source, parts).cpu().numpy()
 
 
 def _column_names(fitted: Any) -> list[str]:
-    """Names of the table's columns."""
+    """Return the names of the table's columns."""
     columns = [feature.column for feature in fitted.features_.features_]
     named = labels_of_fit(fitted) is not None
     return [str(column.name) if named else f"x{column.name}" for column in columns]
@@ -250,35 +232,21 @@ def _column_names(fitted: Any) -> list[str]:
 
 @dataclass(frozen=True)
 class _Pairs:
-    """Pairs of a query and a neighbour of weight.
-
-    Parameters
-    ----------
-    fitted : NeighborEstimator
-        The fitted estimator.
-    evaluation : Evaluation
-        Of the queries.
-    explanation : Explanation
-        The pairs, a line for each.
-    neighbor_table, query_table : tuple of (table, int ndarray of shape (p,))
-        Tables as they were given, and the positions of the neighbours or queries in them.
-    start, end : Tensor of shape (p, d)
-        The neighbours and the queries, encoded for the networks.
-    """
+    """Pairs of a query and a neighbour that has weight."""
 
     fitted: Any
-    evaluation: Evaluation
-    explanation: Explanation
-    neighbor_table: tuple[Any, np.ndarray]
-    query_table: tuple[Any, np.ndarray]
-    start: Tensor
-    end: Tensor
+    evaluation: Evaluation  # of the queries
+    explanation: Explanation  # one line per pair
+    neighbor_table: tuple[Any, np.ndarray]  # the given table, and neighbours' positions in it (p,)
+    query_table: tuple[Any, np.ndarray]  # the given table, and queries' positions in it (p,)
+    start: Tensor  # neighbours as encoded for the networks, (p, d)
+    end: Tensor  # queries as encoded for the networks, (p, d)
 
     @classmethod
     def from_queries(
         cls, estimator: Any, X: Any, features: Any, n_neighbors: int | None
     ) -> _Pairs:
-        """The pairs of queries `X`, with the features of the bank's rows."""
+        """Return the pairs of queries `X`, with the `features` of the bank's rows."""
         fitted, evaluation = evaluate(estimator, X)
         if not isinstance(getattr(fitted, "features_", None), TableEncoder):
             raise ValueError(
@@ -302,7 +270,7 @@ class _Pairs:
         return self.evaluation.one_head.n_adjusted > 0 and scale is not None
 
     def log_probabilities(self) -> tuple[np.ndarray, np.ndarray]:
-        """Those of the neighbours, each without itself, and of the queries, (p, n_classes)."""
+        """Return log probabilities of neighbours, by leave-one-out, and queries, (p, C)."""
         positions, neighbor = np.unique(self.explanation.positions, return_inverse=True)
         head = self.fitted.network_.head
         alone = self.fitted.bank_.evaluate_rows(head, positions, leave_out="itself")
@@ -310,9 +278,9 @@ class _Pairs:
         return start[neighbor], end[self.explanation.of_query]
 
     def moves(self) -> np.ndarray:
-        """How much each column moves neighbours, (p, n_columns, n_outputs).
+        """Return the part of each column in the adjustments, (p, n_columns, n_outputs).
 
-        Beside networks that are the trend, a further part is what columns move together.
+        With networks as the trend, one more column is the joint part of several columns.
         """
         sensitivity = self.evaluation.sensitivities()[self.explanation.of_query]
         factors = self._network_shares()[..., None, None] * sensitivity  # (p, K, 2, n_outputs)
@@ -340,10 +308,7 @@ class _Pairs:
         return moves
 
     def _additive_moves(self, trend: NetworkTrend, trend_factors: np.ndarray) -> np.ndarray:
-        """What differences count in the additive part of a trend, and what several leave of it.
-
-        The same difference counts the same for each pair.
-        """
+        """Return the parts in the additive part of a trend, and the joint part of the columns."""
         start, end = (_terms(self.fitted, trend, x) for x in (self.start, self.end))
         moves = trend_factors[:, None] * (end - start)
         if moves.shape[1] == 1:
@@ -356,7 +321,7 @@ class _Pairs:
         return np.concatenate([moves, together[:, None]], axis=1)
 
     def _model_moves(self, trend: Any) -> np.ndarray:
-        """How much each column moves a trend that takes a table, (p, n_columns, n_outputs)."""
+        """Return the parts in a trend that takes a table, (p, n_columns, n_outputs)."""
         both = stack_rows(
             *(
                 _safe_indexing(read_again(self.fitted, X), rows)
@@ -372,9 +337,9 @@ class _Pairs:
         return exchange_in_turn(values, both.shape[1])
 
     def shares_of_distances(self) -> np.ndarray:
-        """Share of each column in the squared distances, (p, n_columns), mean over networks.
+        """Return the share of each column in the squared distances, (p, n_columns).
 
-        A sum of absolute differences is shared as it is.
+        Shares are averaged over networks. The l1 distance of weighted features is not squared.
         """
         if isinstance(embedding := self.fitted.network_.embedding, WeightedFeatures):
             parts = torch.zeros_like(self.end)
@@ -397,14 +362,14 @@ class _Pairs:
         )
 
     def _network_shares(self) -> Tensor:
-        """Each network's share of the weight of a pair, (p, K)."""
+        """Return the networks' shares of the weight of a pair, (p, K)."""
         of_query = self.explanation.of_query
         n_neighbors = int(np.bincount(of_query, minlength=1).max())
         ranks = np.arange(len(of_query)) - self.explanation.first_lines[of_query]
         return self.evaluation.network_shares(n_neighbors)[of_query, ranks]
 
     def _embed(self, x: Tensor) -> list[tuple[Any, Tensor]]:
-        """Each network's head, with the embeddings of rows."""
+        """Return pairs of a network's head and its embeddings of the rows."""
         network = self.fitted.network_
         z = network.embedding(x)
         return [(head, query) for head, query, _ in network.head.split_by_head(z, z)]
@@ -415,7 +380,7 @@ class _Pairs:
 
 
 def _encode_rows(fitted: Any, X: Any, rows: np.ndarray) -> Tensor:
-    """Encode rows of a table, which may repeat, for the networks."""
-    distinct, numbers = np.unique(np.append(0, rows), return_inverse=True)  # one at least
+    """Encode rows of a table for the networks. Rows may repeat."""
+    distinct, numbers = np.unique(np.append(0, rows), return_inverse=True)  # never empty
     encoded = TableSource.of_fitted(fitted).encode(_safe_indexing(X, distinct))[numbers[1:]]
     return encoded.to(fitted.bank_.embeddings.device, torch.float64)

@@ -1,4 +1,4 @@
-"""What all neighbour estimators have: fit, queries of the bank and edits of it."""
+"""The base class of the estimators: fit, queries of the bank and edits of the bank."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 class NeighborEstimator(TransformerMixin, BaseEstimator):
     """An estimator that trains an average of networks, and stores its embedded training rows.
 
-    A subclass has its parameters, an architecture and targets.
+    A subclass defines the parameters, the architecture and the targets.
     """
 
     network_: NeighborNetwork  # set by fit, as the bank is
@@ -69,18 +69,18 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
     _doc_link_url_param_generator = Documented._doc_link_url_param_generator
 
     def _architecture(self):
-        """The input, the networks and the training that the parameters mean."""
+        """Return the input, the networks and the training that the parameters stand for."""
         raise NotImplementedError
 
     def _make_targets(self):
-        """The kind of targets."""
+        """Return the unfitted targets, for numbers or for classes."""
         raise NotImplementedError
 
     def _measure(self, data):
-        """Measure what users read of a fit to these rows."""
+        """Set fitted attributes that are measured on the training rows."""
 
     def _calibrate(self, bank):
-        """Calibrate the distributions of a bank by its own rows."""
+        """Return the bank with distributions calibrated on its own rows."""
         return bank
 
     # -- fitting -------------------------------------------------------------------------
@@ -112,32 +112,33 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
             Rows that belong together, such as moments of one simulation or sentences of one
             text, when predictions are for new groups; or the name of a column of `X`, which
             stays a feature. In training no row is a neighbour of its own group, and a group is
-            all training or all validation. None: each row by itself.
+            all training or all validation. None: every row is a group by itself.
         sample_weight : array-like of shape (n_samples,), default=None
             Weight of each row in the losses and as a neighbour. A row of weight 2 equals two
             rows, but takes one place among `n_neighbors`. Rows of weight 0 are ignored and do not
-            join the bank; the others keep their numbers in `X`. The scaling of the features
-            ignores weights. None: all are equal.
+            join the bank; the remaining rows keep their numbers in `X`. The scaling of the
+            features ignores weights. None: all weights are equal.
         times : array-like of shape (n_samples,) or str, default=None
-            Time of each row, if predictions are for later rows: numbers, dates or durations, in
-            any order, or the name of a column of `X`. Validation rows are blocks of time, each
-            predicted from earlier rows. In training no row has neighbours that are near to it in
-            time. After fit, rows of the bank (``predict(None)``) are predicted from earlier rows
-            only; if the times are a column of `X`, so are all queries. None: rows have no order.
+            Times of the rows, if predictions are for later rows: numbers, dates or durations, in
+            any order, or the name of a column of `X`. Validation rows are blocks of time, and a
+            block is predicted from earlier rows. In training no row has neighbours that are near
+            to it in time. After fit, rows of the bank (``predict(None)``) are predicted from
+            earlier rows only; if the times are a column of `X`, so are all queries. None: rows
+            have no order.
         half_life : float or timedelta, default=None
             Age after which the weight of a row is halved, in the unit of `times`; for dates a
             timedelta or seconds. None: weights do not depend on age.
         X_val : {array-like, sparse matrix} of shape (n_val, n_features), default=None
-            Validation rows, on which no network is trained, instead of those that
-            `validation_fraction` sets aside. With `groups`, they belong to other groups; with
-            an array of `times`, they are later than all rows of `X`.
+            Validation rows, on which no network is trained. `validation_fraction` then sets no
+            rows aside. With `groups`, the validation rows belong to new groups; with an array of
+            `times`, they are later than all rows of `X`.
         y_val : array-like of shape (n_val,) or (n_val, n_outputs), default=None
-            Their targets.
+            Targets of the validation rows.
         sample_weight_val : array-like of shape (n_val,), default=None
-            Their weights. None: all are equal.
+            Weights of the validation rows. None: all weights are equal.
         add_validation : bool, default=False
-            Whether these rows join the bank after training, as by :meth:`add_neighbors`. Rows of
-            `X` that are set aside always do.
+            Whether the rows of `X_val` join the bank after training, as by
+            :meth:`add_neighbors`. Rows of `X` that are set aside always join the bank.
 
         Returns
         -------
@@ -152,17 +153,17 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
 
         Notes
         -----
-        A fit that fails or is interrupted leaves the estimator as it was before the call. Until it
-        ends, other threads get the results of the earlier fit.
+        A fit that fails or is interrupted leaves the estimator as it was before the call. Until
+        the fit ends, concurrent threads get the results of the earlier fit.
 
-        With `times`, the earliest rows have no neighbours: their predictions are NaN, and all
-        classes are equally probable. :meth:`score` leaves such rows out. With `groups` as well,
-        neighbours in training and validation are neither later nor of the same group; in
-        ``predict(None)``, earlier rows of the same group are neighbours.
+        With `times`, the earliest rows have no neighbours: a regressor predicts NaN, and for a
+        classifier all classes are equally probable. :meth:`score` leaves such rows out. With
+        `groups` as well, neighbours in training and validation are neither later nor of the same
+        group; in ``predict(None)``, earlier rows of the same group are neighbours.
 
         Examples
         --------
-        Areas and prices of five flats. The fourth has three times the weight of the others, so the
+        The rows are areas and prices of five flats. The fourth flat has a weight of 3, so the
         prediction for 84 square metres is (400 + 3 * 450) / 4:
 
         >>> from nona_sklearn import SoftStepKNeighborsRegressor
@@ -205,7 +206,7 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
 
     @property
     def n_neighbors_(self) -> int | None:
-        """Largest number of rows that a prediction can have; None: all."""
+        """Largest number of rows behind a prediction; None: all rows."""
         fitted = fitted_snapshot(self)
         return fitted.network_.head.most_nonzero(len(fitted.bank_))
 
@@ -213,7 +214,7 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
     def best_loss_(self) -> float:
         """Validation loss of the epoch that was kept, or training loss without validation rows.
 
-        It is the mean over networks.
+        The loss is averaged over the networks.
         """
         losses = [e.get("valid_loss", e["train_loss"]) for e in self.history_ if "kept" in e]
         return float(np.mean(losses)) if losses else float("nan")  # of a file of an early version
@@ -223,8 +224,8 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
     def embed(self, X: Any) -> Embedded:
         """Embed queries once for several methods.
 
-        The result replaces `X` in :meth:`predict`, :meth:`kneighbors`, :meth:`explain` and other
-        methods, which saves time with a large feature extractor.
+        The result replaces `X` in methods such as :meth:`predict`, :meth:`kneighbors` and
+        :meth:`explain`, which saves time with a large feature extractor.
 
         Parameters
         ----------
@@ -234,7 +235,7 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         Returns
         -------
         Embedded
-            The queries, for this estimator until it is fitted again.
+            The embedded queries, which this estimator accepts until it is fitted again.
 
         Examples
         --------
@@ -255,7 +256,7 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         """Embed rows in the space in which they are compared.
 
         In the given space (``SoftStepKNeighborsRegressor`` with ``hidden_layer_sizes=None``)
-        these are the features; for 'l2' and 'l1' their training means are subtracted.
+        the embedding is the features; for 'l2' and 'l1' their training means are subtracted.
 
         Parameters
         ----------
@@ -284,21 +285,22 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
     # -- queries of the bank -------------------------------------------------------------
 
     def neighbor_weights(self, X: Any = None, *, tolerance: float = 0.0) -> csr_array:
-        """Weight of each row of the bank in the prediction of each query.
+        """Compute the weight of each row of the bank in the prediction of each query.
 
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_queries, n_features), optional
-            Queries. None: the bank's rows, each without itself (leave-one-out).
+            Queries. None: the bank's rows, by leave-one-out.
         tolerance : float, default=0.0
-            Weights up to this one are set to 0, and the others are scaled to sum to 1.
+            Weights up to this value are set to 0, and the remaining weights are scaled to sum
+            to 1.
 
         Returns
         -------
         sparse CSR array of shape (n_queries, n_neighbors)
-            Weights; each row sums to 1. Column j is the j-th row of the bank. With
-            ``adjust=False``, of SoftStep k-NN ``trend=None``, and ``tolerance=0``, the product
-            with the bank's targets is the prediction, of classes if no level is new.
+            Weights; every row sums to 1. Column j is the j-th row of the bank. The product with
+            the bank's targets is the prediction if ``tolerance=0`` and ``adjust=False``, or for
+            SoftStep k-NN ``trend=None``, and for classes if no level is new.
 
         Raises
         ------
@@ -333,18 +335,18 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_queries, n_features), optional
-            Queries. None: the bank's rows, each without itself (leave-one-out).
+            Queries. None: the bank's rows, by leave-one-out.
         n_neighbors : int, default=5
-            Number of neighbours of each query.
+            Number of neighbours of a query.
         return_names : bool, default=False
             Whether to return names instead of ids.
 
         Returns
         -------
         weights : ndarray of shape (n_queries, n_neighbors)
-            Their weights in the prediction.
+            Weights of the neighbours in the prediction.
         ids : ndarray of shape (n_queries, n_neighbors)
-            Their ids, as of :meth:`kneighbors`; or their names.
+            Ids of the neighbours, as in :meth:`kneighbors`; or their names.
 
         Raises
         ------
@@ -361,8 +363,8 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         Notes
         -----
         If more neighbours are requested than have weight, the next nearest rows follow, with a
-        weight of 0. With several networks, each row is placed by the network in which it is
-        nearest.
+        weight of 0. With several networks, rows without weight are ordered by their best rank
+        over the networks.
 
         Examples
         --------
@@ -382,7 +384,7 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
 
     @property
     def effective_metric_(self) -> str:
-        """Metric of :meth:`kneighbors`: 'euclidean', 'manhattan' or 'cosine'."""
+        """The metric of :meth:`kneighbors`: 'euclidean', 'manhattan' or 'cosine'."""
         fitted = fitted_snapshot(self)
         return METRICS[fitted.bank_.evaluate(fitted.network_.head).similarity_of_distance]
 
@@ -426,18 +428,18 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
     ) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
         """Find the nearest rows in the learned space, in the order of their distances.
 
-        Distances are those between the embeddings that :meth:`transform` returns: Euclidean, with
-        ``similarity="l1"`` Manhattan, with 'cosine' cosine distances. Weights do not depend on
-        them alone: see :meth:`heaviest_neighbors`.
+        Distances are computed between the embeddings that :meth:`transform` returns. They are
+        Euclidean; with ``similarity="l1"`` Manhattan; and with 'cosine' cosine distances. Weights
+        do not depend on distances alone: see :meth:`heaviest_neighbors`.
 
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_queries, n_features), optional
-            Queries. A row of the bank is its own nearest neighbour. None: the bank's rows, each
-            without itself.
+            Queries. A row of the bank is its own nearest neighbour. None: the bank's rows;
+            no row is then its own neighbour.
         n_neighbors : int, default=None
-            Number of neighbours of each query. None: the estimator's `n_neighbors`, or 5 if that
-            is no number.
+            Number of neighbours of a query. None: the estimator's `n_neighbors`, or 5 if that is
+            no number.
         return_distance : bool, default=True
             Whether to return the distances.
         return_names : bool, default=False
@@ -449,8 +451,8 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
             Distances, smallest first. Only with ``return_distance=True``.
         ids : ndarray of shape (n_queries, n_neighbors)
             Ids of the neighbours: row numbers in the data given to fit, and the results of
-            :meth:`add_neighbors`. Of equally near rows the smallest id is first. With
-            ``return_names=True`` their names, as in the table of :meth:`explain`.
+            :meth:`add_neighbors`. The smallest id is first among equally near rows. With
+            ``return_names=True``, names of the neighbours, as in the table of :meth:`explain`.
 
         Raises
         ------
@@ -464,9 +466,9 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
 
         Notes
         -----
-        With several networks, the distance is that of their concatenated embeddings. Where fewer
-        rows are earlier than a query with times, the distance is infinite, and the id is -1 or the
-        name None.
+        With several networks, the distance is computed from their concatenated embeddings. Where
+        fewer than `n_neighbors` rows are earlier than a query with times, the distance is
+        infinite, and the id is -1 or the name None.
 
         Examples
         --------
@@ -485,29 +487,29 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
     def kneighbors_graph(
         self, X: Any = None, n_neighbors: int | None = None, mode: str = "connectivity"
     ) -> csr_array:
-        """Graph of the nearest rows in the learned space.
+        """Compute the graph of the nearest rows in the learned space.
 
         :meth:`neighbor_weights` is the graph of the weights.
 
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_queries, n_features), optional
-            Queries. None: the bank's rows, each without itself.
+            Queries. None: the bank's rows; no row is then its own neighbour.
         n_neighbors : int, default=None
-            Number of neighbours of each query, as for :meth:`kneighbors`.
+            Number of neighbours of a query, as for :meth:`kneighbors`.
         mode : {'connectivity', 'distance'}, default='connectivity'
             Whether the entries are ones, or the distances.
 
         Returns
         -------
         sparse CSR array of shape (n_queries, n_bank_rows)
-            `n_neighbors` entries in each row, in the order of their distances. Column j is the
-            j-th row of the bank; if no row was removed, j is its id.
+            Graph with `n_neighbors` entries in every row, in the order of their distances. Column
+            j is the j-th row of the bank; if no row was removed, j is its id.
 
         Raises
         ------
         ValueError
-            If `mode` is none of these, or `n_neighbors` as for :meth:`kneighbors`.
+            If `mode` is unknown, or `n_neighbors` is invalid as for :meth:`kneighbors`.
 
         Examples
         --------
@@ -526,30 +528,30 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
     def attribute_distances(
         self, X: Any = None, features: Any = None, *, n_neighbors: int | None = None
     ) -> Table:
-        """Table of the share of each column in the distance between a query and a neighbour.
+        """Compute the share of each column in the distance between a query and a neighbour.
 
-        It shows which differences make two rows dissimilar. Shares are integrated gradients [1]_
-        of the squared Euclidean distance in the learned space, along the line from neighbour to
-        query.
+        The table shows which differences make two rows dissimilar. Shares are integrated
+        gradients [1]_ of the squared Euclidean distance in the learned space, along the line from
+        neighbour to query.
 
         Parameters
         ----------
         X : array-like of shape (n_queries, n_features), optional
-            Queries. None: the bank's rows, each without itself (leave-one-out).
+            Queries. None: the bank's rows, by leave-one-out.
         features : array-like of shape (n_samples, n_features)
-            The rows given to fit, and then those of `add_neighbors`, as :meth:`explain` takes
-            them: the bank does not store features.
+            The rows given to fit, followed by the rows of `add_neighbors`, as for
+            :meth:`explain`. The bank does not store features.
         n_neighbors : int, optional
-            Largest number of neighbours of a query, those with the largest weights. None: all
-            that have weight.
+            Largest number of neighbours of a query. The neighbours with the largest weights are
+            listed. None: all rows that have weight.
 
         Returns
         -------
         DataFrame, or :class:`~sklearn.utils.Bunch` of arrays where pandas is not installed
-            A line for each query and neighbour, with the columns ``query``, ``neighbor`` and
-            ``weight``, and one for each feature: its share of the squared distance, averaged over
-            the networks. The shares sum to 1, or are all 0 for equal rows. The share of a
-            difference that offsets another is negative.
+            One line per query and neighbour, with the columns ``query``, ``neighbor`` and
+            ``weight``, and one column per feature: its share of the squared distance, averaged
+            over the networks. The shares sum to 1, or are all 0 for equal rows. The share of a
+            difference that offsets a second difference is negative.
 
         Raises
         ------
@@ -577,22 +579,23 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
 
     @property
     def target_names_(self) -> tuple[str, ...] | None:
-        """Names of the targets: of the Series, or of the columns of the DataFrame; or None."""
+        """Names of the targets: the name of the Series or of the DataFrame's columns; or None."""
         return self.bank_.target_names
 
     def effective_n_neighbors(self, X: Any = None) -> np.ndarray:
-        """Effective number of neighbours of each query, ``1 / sum(weight ** 2)``.
+        """Compute the effective number of neighbours of each query, ``1 / sum(weight ** 2)``.
 
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_queries, n_features), optional
-            Queries. None: the bank's rows, each without itself (leave-one-out).
+            Queries. None: the bank's rows, by leave-one-out.
 
         Returns
         -------
         ndarray of shape (n_queries,)
-            From 1 to the number of rows: k, if k neighbours have equal weights and the others
-            none. A row is one neighbour, whatever its sample weight.
+            Numbers from 1 to the number of rows. The number is k if k neighbours have equal
+            weights and the remaining rows have no weight. A row is one neighbour, whatever its
+            sample weight.
 
         Examples
         --------
@@ -605,18 +608,18 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         return evaluate(self, X)[1].effective_sizes().cpu().numpy()
 
     def n_nonzero_weights(self, X: Any = None) -> np.ndarray:
-        """Number of rows with a weight above 0 in the prediction of each query.
+        """Count the rows with a weight above 0 in the prediction of each query.
 
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_queries, n_features), optional
-            Queries. None: the bank's rows, each without itself (leave-one-out).
+            Queries. None: the bank's rows, by leave-one-out.
 
         Returns
         -------
         ndarray of shape (n_queries,)
             Number of entries of :meth:`neighbor_weights`. For weightings without end, such as
-            'softmax' with ``n_neighbors=None``, all rows except those whose weight rounds to 0.
+            'softmax' with ``n_neighbors=None``, all rows count unless their weight rounds to 0.
 
         Examples
         --------
@@ -629,18 +632,18 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         return evaluate(self, X)[1].support_sizes().cpu().numpy()
 
     def soft_n_neighbors(self, X: Any = None) -> np.ndarray:
-        """Size of the neighbourhood that SoftStep learned for each query, its soft k.
+        """Compute the size of the neighbourhood that SoftStep learned for each query, its soft k.
 
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_queries, n_features), optional
-            Queries. None: the bank's rows, each without itself (leave-one-out).
+            Queries. None: the bank's rows, by leave-one-out.
 
         Returns
         -------
         ndarray of shape (n_queries,)
-            Sum of the step, from 0 (rejected) to 1, over the bank's rows, whatever their sample
-            weights; a mean over the networks.
+            Sum of the step, from 0 (rejected) to 1, over the bank's rows, averaged over the
+            networks. Sample weights do not count.
 
         Raises
         ------
@@ -667,22 +670,22 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         return evaluation.step_sums().cpu().numpy()
 
     def distance_to_bank(self, X: Any = None) -> np.ndarray:
-        """Distance of each query to the nearest row of the bank.
+        """Compute the distance of each query to the nearest row of the bank.
 
-        Compare it with the distances among the rows of the bank,
-        ``np.quantile(reg.distance_to_bank(), 0.99)``. For a query that is farther away, the
-        neighbours are not similar, and its prediction interval may be too narrow.
+        Compare the distance with the distances among the rows of the bank,
+        ``np.quantile(reg.distance_to_bank(), 0.99)``. The neighbours of a query that is farther
+        away are not similar, and its prediction interval may be too narrow.
 
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_queries, n_features), optional
-            Queries. None: the bank's rows, each without itself.
+            Queries. None: the bank's rows; no row is then its own neighbour.
 
         Returns
         -------
         ndarray of shape (n_queries,)
-            Distances as of :meth:`kneighbors`, without unit; infinite where no row is earlier than
-            a query with times.
+            Distances as in :meth:`kneighbors`, without unit. They are infinite where no row is
+            earlier than a query with times.
 
         Examples
         --------
@@ -695,19 +698,19 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         return evaluate(self, X)[1].nearest(1)[0][:, 0].cpu().numpy()
 
     def influence(self, X: Any = None, y: Any = None) -> Table:
-        """Effect of each row of the bank on the predictions of some queries.
+        """Measure the effect of each row of the bank on the predictions of queries.
 
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_queries, n_features), optional
-            Queries. None: the bank's rows, each without itself (leave-one-out).
+            Queries. None: the bank's rows, by leave-one-out.
         y : array-like of shape (n_queries,) or (n_queries, n_outputs), optional
-            Their targets, only with `X`: those of the bank are known.
+            Targets of the queries, only with `X`. The targets of the bank are known.
 
         Returns
         -------
         DataFrame, or :class:`~sklearn.utils.Bunch` of arrays where pandas is not installed
-            A line for each row of the bank, in its order, with the columns
+            One line per row of the bank, in its order, with the columns
 
             - ``neighbor``, its name, and ``id``,
             - ``weight``, the sum of its weights over the queries,
@@ -716,8 +719,8 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
             - ``error``, if targets are known: the mean change of the squared error, in squared
               units of `y`. It is positive if the row reduces the error.
 
-            ``error`` is a sum over the outputs, and so are the squares of ``change``; for classes
-            they are those of the probabilities.
+            ``error`` is a sum over the outputs, and so are the squares of ``change``. For classes
+            the outputs are the probabilities.
 
         Raises
         ------
@@ -727,23 +730,24 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         Notes
         -----
         Without row j, a network's prediction m becomes ``m + w_j (m - y_j) / (1 - w_j)``, where
-        y_j is the adjusted target, if the other rows share its weight in proportion. The scale of
-        a step is kept fixed, and where all rows have weight, the fading of adjustments far from
-        the bank. With `n_neighbors` and the weightings 'softpick', 'sparse_softmax', 'sparsemax',
-        'entmax' and 'preconditioned', other rows replace the row, so its queries are predicted
-        again without it. The time grows with the number k of contributing rows, up to k
-        predictions.
+        y_j is the adjusted target, if the remaining rows share its weight in proportion. The
+        scale of a step is kept fixed. Where all rows have weight, the fading of adjustments far
+        from the bank is kept fixed as well. With `n_neighbors` and the weightings 'softpick',
+        'sparse_softmax', 'sparsemax', 'entmax' and 'preconditioned', the remaining rows replace
+        the row, so its queries are predicted again without it. The time grows with the number k of
+        contributing rows, up to k predictions.
 
         ``trend='kernel'`` is a function of all rows. Its values at the queries and their
         neighbours change by a closed form, as :meth:`remove_neighbors` changes them, so that rows
-        without weight have influence, too. With ``similarity="features"``, those of the networks
-        change as well. The time is proportional to the number of queries times k times the number
-        of rows then. The calibration of classes is kept, and so are the landmarks of more than
-        3,000 rows, of which a removal chooses others. With times, and for other trends, the trend
-        is kept fixed: its functions would have to be fitted anew.
+        without weight have influence, too. With ``similarity="features"``, the values of the
+        networks change as well. The time is then proportional to the number of queries times k
+        times the number of rows. The calibration of classes is kept. The landmarks of more than
+        3,000 rows are kept as well, although a removal chooses new landmarks. With times, and
+        for the remaining trends, the trend is kept fixed: its functions would have to be fitted
+        anew.
 
-        Each of several similar rows has little influence, since the others replace it. Influences
-        do not add up. A row is left out with all of its sample weight; queries have equal weights.
+        A row has little influence if similar rows can replace it. Influences do not add up. A row
+        is left out with all of its sample weight; queries have equal weights.
 
         Examples
         --------
@@ -790,34 +794,35 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         n_neighbors: int = 10,
         random_state: Any = 0,
     ) -> Table:
-        """Table of how often the heaviest neighbours are named again by fits to other rows.
+        """Measure how often the heaviest neighbours are found again by fits to random rows.
 
-        It is stability selection [1]_ of neighbours. With ``similarity="features"``, a refit
-        weighs the features by a random part of the bank's rows, and finds the neighbours of a
-        query among these rows. No network is trained, and the encoding of the table stays.
+        The method is stability selection [1]_ of neighbours. With ``similarity="features"``, a
+        refit weights the features by a random part of the bank's rows, and finds the neighbours of
+        a query among the same part. No network is trained, and the encoding of the table stays.
 
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_queries, n_features), optional
-            Queries. None: the bank's rows, each without itself (leave-one-out).
+            Queries. None: the bank's rows, by leave-one-out.
         n_refits : int, default=10
             Number of refits, at least 2.
         subsample : float, default=0.9
-            Share of the rows in each refit, between 0 and 1; with `groups`, of the groups.
+            Share of the rows in a refit, between 0 and 1; with `groups`, share of the groups.
         n_neighbors : int, default=10
-            Largest number of neighbours of a query, those with the largest weights.
+            Largest number of neighbours of a query. The neighbours with the largest weights are
+            listed.
         random_state : int, RandomState instance or None, default=0
             Seed of the subsamples.
 
         Returns
         -------
         DataFrame, or :class:`~sklearn.utils.Bunch` of arrays where pandas is not installed
-            A line for each query and neighbour, with the columns ``query``, ``neighbor`` and
+            One line per query and neighbour, with the columns ``query``, ``neighbor`` and
             ``weight``, and
 
             - ``n_refits``, the number of refits that contain the neighbour,
-            - ``selection_frequency``, the share of these in which it is again among the
-              `n_neighbors` heaviest of the query; NaN if there are none.
+            - ``selection_frequency``, the share of these refits in which the neighbour is again
+              among the `n_neighbors` heaviest of the query; NaN if ``n_refits`` is 0.
 
         Raises
         ------
@@ -832,8 +837,9 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         Notes
         -----
         In a learned space, a refit would have to train. Instead, the networks of an average are
-        compared: ``n_refits`` is their number, and ``selection_frequency`` the share of those
-        whose own heaviest neighbours contain the row. The parameters of refits have no effect.
+        compared: ``n_refits`` is the number of networks, and ``selection_frequency`` the share of
+        networks whose own heaviest neighbours contain the row. The parameters of refits have no
+        effect.
 
         References
         ----------
@@ -842,8 +848,8 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
 
         Examples
         --------
-        The target is ten times the first of two features. The rows that are nearest in it are
-        named by each refit that contains them:
+        The target is ten times the first of two features. Every refit finds the rows that are
+        nearest in the first feature, if it contains them:
 
         >>> import numpy as np
         >>> from nona_sklearn import NONARegressor
@@ -876,17 +882,17 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Rows to add. The index of a DataFrame, or that of `y`, names them, unless it is a
-            range of numbers.
+            Rows to add. The index of `X` or of `y` names the rows, unless it is a range of
+            numbers.
         y : array-like of shape (n_samples,) or (n_samples, n_outputs)
-            Their targets.
+            Targets of the added rows.
         sample_weight : array-like of shape (n_samples,), default=None
-            Weight of each row, above 0, in the unit of the weights given to fit. None: 1.
+            Weights of the rows, above 0, in the unit of the weights given to fit. None: 1.
         times : array-like of shape (n_samples,) or str, default=None
-            Times of the rows, if fit was given times. None if these are a column of `X`.
+            Times of the rows, if fit was given times. None if the times are a column of `X`.
         groups : array-like of shape (n_samples,) or str, default=None
-            Groups of the rows, or the name of a column of `X`, if fit was given groups: those of
-            fit, or new ones. None: each row is a group by itself.
+            Groups of the rows, or the name of a column of `X`, if fit was given groups. Groups
+            may be known from fit or new. None: every row is a group by itself.
         max_rows : int, default=None
             Largest number of rows of the bank after the call; the oldest rows are removed. It
             needs times. None: no limit.
@@ -897,14 +903,14 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         Returns
         -------
         ndarray of shape (n_samples,)
-            Their ids, which are never used for other rows.
+            Ids of the added rows. An id is never used for a second row.
 
         Raises
         ------
         ValueError
-            If a parameter is invalid, `X` or `y` has other columns than those given to fit,
-            a name is that of another row, while no rows of the bank share one, times are missing,
-            or times or groups are given, but none were given to fit.
+            If a parameter is invalid; if the columns of `X` or `y` are not the columns of fit; if
+            a name is already taken, while no rows of the bank share a name; if times are missing;
+            or if times or groups are given, but were not given to fit.
 
         Notes
         -----
@@ -931,33 +937,33 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
     def remove_neighbors(self, *, ids: Any = None, names: Any = None) -> Self:
         """Remove rows from the bank, so that no later prediction, pickle or file contains them.
 
-        Their embeddings, targets and names are removed, and the levels of categories that no
-        other row of the bank has; such a level is then encoded as an unknown one. What training
-        learned from the rows stays: the networks' weights, scaling (with the median of a column,
+        The embeddings, targets and names of the rows are removed. The levels of categories that
+        no remaining row has are removed as well, and are then encoded as unknown levels. The
+        results of training stay: the networks' weights, scaling (with the median of a column,
         which may be the value of a row), the shares and mean targets of levels, a model that is
-        the trend, calibration, the vocabulary of texts and the labels of classes. To remove what
-        such a model knows of a row, fit anew without it.
+        the trend, calibration, the vocabulary of texts and the labels of classes. To remove the
+        effect of a row on these results, fit anew without it.
 
         Parameters
         ----------
         ids : int or array-like of int, optional
             Ids of the rows, as from :meth:`kneighbors`: row numbers in the data given to fit, and
-            the results of :meth:`add_neighbors`. The other rows keep their ids.
+            the results of :meth:`add_neighbors`. The remaining rows keep their ids.
         names : label or list of labels, optional
             Names of the rows instead, as in the table of :meth:`explain`. If several rows have the
             same name, all are removed. A tuple is one name, of a MultiIndex. Names may be
-            numbers other than the ids, so `ids` and `names` are keywords.
+            numbers that differ from the ids, so `ids` and `names` are keywords.
 
         Returns
         -------
         self : object
-            Without these rows.
+            The estimator without the removed rows.
 
         Raises
         ------
         ValueError
-            If not exactly one of `ids` and `names` is given, one is unknown, or no row would be
-            left. No row is removed then.
+            If not exactly one of `ids` and `names` is given, an id or name is unknown, or no row
+            would be left. No row is removed then.
 
         Examples
         --------
@@ -976,33 +982,34 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         return self
 
     def set_neighbor_targets(self, y: Any) -> Self:
-        """Replace the targets of the bank, to predict another target with the same neighbours.
+        """Replace the targets of the bank, to predict a new target with the same neighbours.
 
-        The new targets are not adjusted, since the adjustment was trained for those of fit.
+        The new targets are not adjusted, since the adjustment was trained for the targets of fit.
         Predictions are ``weights @ y``; for a level that training has not seen, probabilities
         are nearer to the frequencies of the new labels.
 
         Parameters
         ----------
         y : array-like of shape (n_neighbors,) or (n_neighbors, n_outputs)
-            A target for each row of the bank, in its order, whose names become those of the
-            targets. For a classifier, the classes of fit; new classes are an error. The weights of
-            the rows do not change.
+            One target per row of the bank, in its order. The names of `y` become the names of
+            the targets. A classifier accepts the classes of fit only. The weights of the rows do
+            not change.
 
         Returns
         -------
         self : object
-            With these targets, and distributions calibrated on them by leave-one-out.
+            The estimator with the new targets, and with distributions calibrated on them by
+            leave-one-out.
 
         Raises
         ------
         ValueError
-            If `y` is invalid or has another number of rows than the bank, or a classifier's `y`
-            has a class that is none of those of fit.
+            If `y` is invalid, the numbers of rows of `y` and of the bank differ, or a
+            classifier's `y` has a class that fit did not have.
 
         Examples
         --------
-        The same neighbours, now with their numbers of rooms:
+        The same neighbours now predict the number of rooms:
 
         >>> from nona_sklearn import SoftStepKNeighborsRegressor
         >>> X, y = [[50], [60], [80], [90], [120]], [250, 300, 400, 450, 600]
@@ -1019,8 +1026,8 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         """Reduce the bank to the rows that matter most for its predictions.
 
         Levels of categories that only removed rows have stay known, since queries may have them.
-        A kernel as `trend` keeps all rows that it is fitted to, also in files: where these must
-        not have a row, use :meth:`remove_neighbors` first.
+        A kernel as `trend` keeps all rows that it is fitted to, also in files. Where a file must
+        not contain a row, use :meth:`remove_neighbors` first.
 
         Parameters
         ----------
@@ -1033,7 +1040,8 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         Returns
         -------
         self : object
-            With a bank of `n_neighbors` rows, which keep their ids, names, order and weights.
+            The estimator with a bank of `n_neighbors` rows, which keep their ids, names, order
+            and weights.
 
         Raises
         ------
@@ -1075,18 +1083,18 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         return tags
 
     def __getstate__(self):
-        """Store the network as arrays on the CPU: what was fitted on a GPU loads without one."""
+        """Return the state, with the network as arrays on the CPU, which load without a GPU."""
         state = super().__getstate__()
         if "network_" in state:
             state = state | {"network_": to_data(state["network_"])}
         return state | {VERSION: __version__}
 
     def __setstate__(self, state):
-        """Make the network of its arrays; warn if another version of the package wrote them.
+        """Rebuild the network from its arrays, and warn if the versions of the package differ.
 
-        A pickle may have parameters of an earlier version.
+        Parameters of an earlier version are upgraded.
         """
-        version = state.get(VERSION, __version__)  # a file has none, and is read by any
+        version = state.get(VERSION, __version__)  # a file has no version
         if version != __version__:
             warnings.warn(
                 f"{type(self).__name__} was pickled by nona_sklearn {version}, and is read by "

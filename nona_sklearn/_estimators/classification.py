@@ -1,4 +1,4 @@
-"""What classifiers add: labels, and their probabilities."""
+"""The base class of classifiers: predictions of labels and of probabilities."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OF_REGRESSORS = "predict_quantiles", "predict_cdf", "sample_y", "calibrate", "ca
 
 
 def probabilities_of(estimator: Any, X: Any) -> tuple[Any, Tensor]:
-    """Probability of each class of each output, (q, C), and the snapshot that it is of."""
+    """Return the snapshot of an estimator and the probabilities of all classes, (q, C)."""
     fitted, evaluations = evaluate_in_blocks(estimator, X)
     return fitted, torch.cat([evaluation.mean() for evaluation in evaluations])
 
@@ -34,7 +34,7 @@ class NeighborClassifier(ClassifierMixin, NeighborEstimator):
 
     _probabilities = staticmethod(probabilities_of)
 
-    if not TYPE_CHECKING:  # a type checker would take any name for a method
+    if not TYPE_CHECKING:  # a type checker would accept every name as a method
 
         def __getattr__(self, name):
             if name in OF_REGRESSORS:
@@ -42,7 +42,7 @@ class NeighborClassifier(ClassifierMixin, NeighborEstimator):
                     f"{type(self).__name__} has no {name}, which is of regressors: predict_proba "
                     "returns the probabilities of the classes"
                 )
-            return self.__getattribute__(name)  # again, for the error of this name
+            return self.__getattribute__(name)  # raises the error for this name
 
     def _make_targets(self):
         loss = ASSoftmax.of(self.loss)
@@ -60,7 +60,7 @@ class NeighborClassifier(ClassifierMixin, NeighborEstimator):
     def classes_(self) -> np.ndarray | list[np.ndarray]:
         """The labels, (n_classes,); a list of such arrays for several outputs.
 
-        They are sorted, those of an ordered categorical in the order of its categories.
+        Labels are sorted. The labels of an ordered categorical have the order of its categories.
         """
         check_is_fitted(self)
         targets = self.targets_
@@ -72,13 +72,13 @@ class NeighborClassifier(ClassifierMixin, NeighborEstimator):
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_queries, n_features) or None
-            Queries. A row of the bank is its own nearest neighbour. None: the bank's rows, each
-            without itself (leave-one-out).
+            Queries. A row of the bank is its own nearest neighbour. None: the bank's rows, by
+            leave-one-out.
 
         Returns
         -------
         ndarray of shape (n_queries,) or (n_queries, n_outputs)
-            Labels; the first of several that are equally probable.
+            Labels; the first one if several labels are equally probable.
 
         Examples
         --------
@@ -98,14 +98,15 @@ class NeighborClassifier(ClassifierMixin, NeighborEstimator):
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_queries, n_features) or None
-            Queries. A row of the bank is its own nearest neighbour. None: the bank's rows, each
-            without itself (leave-one-out).
+            Queries. A row of the bank is its own nearest neighbour. None: the bank's rows, by
+            leave-one-out.
 
         Returns
         -------
         ndarray of shape (n_queries, n_classes), or list of n_outputs such arrays
-            Probabilities in the order of ``classes_``; each row sums to 1. Where a category has a
-            level that training has not seen, they are nearer to the frequencies of the classes.
+            Probabilities in the order of ``classes_``; every row sums to 1. Where a category has
+            a level that training has not seen, the probabilities are nearer to the frequencies of
+            the classes.
 
         Examples
         --------
@@ -127,7 +128,7 @@ class NeighborClassifier(ClassifierMixin, NeighborEstimator):
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_queries, n_features) or None
-            Queries. None: the bank's rows, each without itself (leave-one-out).
+            Queries. None: the bank's rows, by leave-one-out.
 
         Returns
         -------
@@ -146,7 +147,7 @@ class NeighborClassifier(ClassifierMixin, NeighborEstimator):
         """
         probabilities = self.predict_proba(X)
         with np.errstate(divide="ignore"):
-            if isinstance(probabilities, list):  # of several outputs
+            if isinstance(probabilities, list):  # several outputs
                 return [np.log(p) for p in probabilities]
             return np.log(probabilities)
 
@@ -156,12 +157,12 @@ class NeighborClassifier(ClassifierMixin, NeighborEstimator):
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_queries, n_features) or None
-            Queries. None: the bank's rows, each without itself (leave-one-out) or, with times,
-            from earlier rows. Those that none is earlier than are left out.
+            Queries. None: the bank's rows, by leave-one-out or, with times, from earlier rows.
+            Queries without an earlier row are left out.
         y : array-like of shape (n_queries,) or (n_queries, n_outputs)
-            Their labels.
+            Labels of the queries.
         sample_weight : array-like of shape (n_queries,), default=None
-            Their weights.
+            Weights of the queries.
 
         Returns
         -------
@@ -188,39 +189,39 @@ class NeighborClassifier(ClassifierMixin, NeighborEstimator):
     def explain(
         self, X: Any = None, n_neighbors: int | None = None, *, features: Any = None
     ) -> Table:
-        """Table of the rows behind each prediction, with their contributions to each class.
+        """List the rows behind each prediction, with their contributions to each class.
 
-        Each row votes for its class with its weight. The line "network" is the contribution of
-        the network itself, which may be negative, and the line "trend" that of a trend beside it.
+        A row votes for its class with its weight. The line "network" is the contribution of the
+        network itself, which may be negative. The line "trend" is the contribution of a trend.
         The contributions of a query to a class sum to the probability of the class.
 
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_queries, n_features), optional
-            Queries. Of a row of the bank, its own target would be part of the prediction: a
-            warning names it. None: the bank's rows, each without itself (leave-one-out).
+            Queries. If a query is a row of the bank, its own target is part of the prediction,
+            and a warning names the row. None: the bank's rows, by leave-one-out.
         n_neighbors : int, optional
-            Largest number of neighbours to list for a query, those with the largest weights. One
-            more line, "others", is the sum of the other rows, if they have weight. None: all rows
-            that have weight.
+            Largest number of neighbours to list for a query, in the order of their weights. One
+            more line, "others", is the sum of the remaining rows, if they have weight. None: all
+            rows that have weight.
         features : array-like of shape (n_samples, n_features), optional
-            The rows given to fit, in the form of `X`, followed by those of `add_neighbors`: the
-            table then shows the features of neighbours and query side by side. The rows of a
+            The rows given to fit, in the form of `X`, followed by the rows of `add_neighbors`.
+            The table then shows the features of neighbours and query side by side. The rows of a
             DataFrame are matched by their names.
 
         Returns
         -------
         DataFrame, or :class:`~sklearn.utils.Bunch` of arrays where pandas is not installed
-            A line for each query and neighbour, with the columns
+            One line per query and neighbour, with the columns
 
             - ``query`` and ``neighbor``: their names in the index of a DataFrame, else their
               numbers, or the ids of added rows,
             - ``weight``, and ``target``, the neighbour's class,
-            - ``contribution_<class>`` for each class: the weight, if the row is of this class, or
-              0,
+            - ``contribution_<class>`` for every class: the weight, if the row is of this class,
+              or 0,
             - with `features`, ``differs``, the names of up to three features in which the
-              neighbour differs most from the query, and a column for each feature. A line
-              "query" then precedes the neighbours of each query.
+              neighbour differs most from the query, and one column per feature. A line "query"
+              then precedes the neighbours of every query.
 
             The last line of a query is "network", if the probabilities are not the votes alone,
             or "trend", if there is one.
@@ -229,7 +230,7 @@ class NeighborClassifier(ClassifierMixin, NeighborEstimator):
             numbers. If two such names are equal, outputs are in quotes:
             ``contribution_'<output>'_<class>``. If a row is itself named "others", "network",
             "trend" or "query", an apostrophe follows the line's name; a feature is renamed
-            likewise if its name is that of another column.
+            likewise if its name is already that of a column.
 
         Raises
         ------
@@ -239,11 +240,11 @@ class NeighborClassifier(ClassifierMixin, NeighborEstimator):
 
         Notes
         -----
-        The network contributes its odds for the classes, with `adjust`, and smoothing. Where a
+        The network contributes smoothing and, with `adjust`, its odds for the classes. Where a
         category has a level that training has not seen, the line "network" holds the share of
-        the classes' frequencies, too. With several networks, it is their mean. The line "trend"
-        is the difference between the probabilities and those that the networks would have
-        without it.
+        the classes' frequencies, too. With several networks, the line is the mean over the
+        networks. The line "trend" is the difference between the probabilities with and without
+        the trend.
 
         For ``differs``, differences of numbers are divided by their interquartile range in the
         bank, or by their standard deviation if that is 0. Two categories, or a value and a
@@ -267,36 +268,36 @@ class NeighborClassifier(ClassifierMixin, NeighborEstimator):
     def attribute_adjustments(
         self, X: Any = None, features: Any = None, *, n_neighbors: int | None = None
     ) -> Table:
-        """Table of what each difference between a neighbour and a query does to the log odds.
+        """Compute the effect of each difference between a neighbour and a query on the log odds.
 
         A neighbour, predicted without itself, has log odds of its own. The amounts of the columns
-        lead from these to the log odds of the query. A difference has one amount, the same for
-        all rows: ``exp(amount)`` is the factor of the odds.
+        lead from the log odds of the neighbour to the log odds of the query. A difference has one
+        amount, the same for all rows: ``exp(amount)`` is the factor of the odds.
 
-        Of two classes, log odds are those of ``classes_[1]`` against ``classes_[0]``. Of more,
-        each class has a centred log-ratio, the logarithm of its probability less the mean of
-        these logarithms. The difference of two is the log odds of one class against the other.
+        For two classes, log odds compare ``classes_[1]`` with ``classes_[0]``. For more classes,
+        every class has a centred log-ratio, the logarithm of its probability less the mean of the
+        logarithms over the classes. The difference of two centred log-ratios is the log odds of
+        the first class against the second.
 
         Parameters
         ----------
         X : array-like of shape (n_queries, n_features), optional
-            Queries. None: the bank's rows, each without itself (leave-one-out).
+            Queries. None: the bank's rows, by leave-one-out.
         features : array-like of shape (n_samples, n_features)
-            The rows given to fit, and then those of `add_neighbors`, as :meth:`explain` takes
-            them: the bank does not store features.
+            The rows given to fit, followed by the rows of `add_neighbors`, as for
+            :meth:`explain`. The bank does not store features.
         n_neighbors : int, optional
-            Largest number of neighbours of a query, those with the largest weights. None: all
-            that have weight.
+            Largest number of neighbours of a query. The neighbours with the largest weights are
+            listed. None: all rows that have weight.
 
         Returns
         -------
         DataFrame, or :class:`~sklearn.utils.Bunch` of arrays where pandas is not installed
-            A line for each query and neighbour, with the columns
+            One line per query and neighbour, with the columns
 
             - ``query``, ``neighbor``, ``weight`` and ``target``, as in :meth:`explain`,
-            - ``neighbor_log_odds``: those of ``predict_proba(None)``,
-            - one for each feature: the amount of its difference; 0 if the two rows are equal in
-              it,
+            - ``neighbor_log_odds``: the log odds of ``predict_proba(None)``,
+            - one per feature: the amount of its difference; 0 if the two rows have equal values,
             - ``interplay``: the amount that depends on several features at once,
             - ``other``: the amount of the rows that vote, and of levels that training has not
               seen,
@@ -314,7 +315,7 @@ class NeighborClassifier(ClassifierMixin, NeighborEstimator):
         See Also
         --------
         explain : The rows behind each prediction.
-        attribute_predictions : The same of a prediction, beside the mean.
+        attribute_predictions : The amounts that the columns add to the mean.
 
         Examples
         --------
@@ -332,24 +333,25 @@ class NeighborClassifier(ClassifierMixin, NeighborEstimator):
         return adjustments_table(self, X, features, n_neighbors)
 
     def attribute_predictions(self, X: Any = None) -> Table:
-        """Table of what each column adds to the log odds of a prediction, beside their mean.
+        """Compute the amount that each column adds to the mean of the log odds.
 
-        Of a column, it is the value of a function of this column alone: the same for all rows
-        with the same value. Differences of it are the amounts of :meth:`attribute_adjustments`,
-        which says what log odds of more than two classes are. :class:`EffectDisplay` draws one.
+        The amount is the value of a function of this column alone, so that all rows with the same
+        value have the same amount. Differences of amounts are the amounts of
+        :meth:`attribute_adjustments`, which defines log odds of more than two classes.
+        :class:`EffectDisplay` draws the function of one column.
 
         Parameters
         ----------
         X : array-like of shape (n_queries, n_features), optional
-            Queries. None: the bank's rows, each without itself (leave-one-out).
+            Queries. None: the bank's rows, by leave-one-out.
 
         Returns
         -------
         DataFrame, or :class:`~sklearn.utils.Bunch` of arrays where pandas is not installed
-            A line for each query, with the columns ``query``, its name; ``mean``, that of the
-            networks' log odds of the training rows; one for each feature; ``interplay``, with the
-            votes of neighbours; and ``log_odds``, the sum, those of :meth:`predict_proba`. Names
-            end as in :meth:`attribute_adjustments`.
+            One line per query, with the columns ``query``, its name; ``mean``, the mean of the
+            networks' log odds over the training rows; one per feature; ``interplay``, with the
+            votes of neighbours; and ``log_odds``, the sum, as of :meth:`predict_proba`. Names end
+            as in :meth:`attribute_adjustments`.
 
         Raises
         ------
@@ -358,7 +360,7 @@ class NeighborClassifier(ClassifierMixin, NeighborEstimator):
 
         See Also
         --------
-        attribute_adjustments : The same of the difference between a query and a neighbour.
+        attribute_adjustments : The amounts of the difference between a query and a neighbour.
 
         Examples
         --------

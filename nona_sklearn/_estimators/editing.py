@@ -1,4 +1,4 @@
-"""Edits of the bank of a fitted estimator, each as one step."""
+"""Atomic edits of the bank of a fitted estimator."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ from .._utils.validation import (
 )
 from .queries import fitted_input, read_queries, times_given
 
-#: Most pairs of queries and rows for a compression: that are searched, or whose weights are held.
+#: Limits on pairs of queries and rows in a compression: if rows are searched, and if all weights
+#: are held.
 SEARCHED_PAIRS, WEIGHED_PAIRS = 2**33, 2**25
 
-MOST_ATTEMPTS = 20  # at an edit, during which other threads fit
+MOST_ATTEMPTS = 20  # of an edit while concurrent threads fit
 
 Change = Callable[[NeighborBank], NeighborBank]
 
 
 def edit(estimator: Any, prepare: Callable[[Any], Change]) -> tuple[NeighborBank, NeighborBank]:
-    """Replace the bank, as one step; return the bank before and the bank after.
+    """Replace the bank atomically; return the bank before and the bank after.
 
-    `prepare` takes a snapshot of the estimator, calls what is the caller's code or needs no lock,
-    and returns what makes the new bank of the present one. It is called again if another thread
-    has ended a fit, or set new targets, in the meantime: a RuntimeError, if that does not end.
+    `prepare` maps a snapshot of the estimator to the change, without a lock.
     """
+    # It is called again if a concurrent thread has ended a fit or set new targets in the meantime.
     check_is_fitted(estimator)
     for _ in range(MOST_ATTEMPTS):
         fitted = snapshot(estimator)
@@ -73,7 +73,7 @@ def addition(
     max_rows: Any = None,
     max_age: Any = None,
 ) -> Change:
-    """Add labelled rows; the oldest leave a bank that may hold so many, or of such an age."""
+    """Return the change that adds labelled rows, and removes rows beyond the limits."""
     bank, queries, names = fitted.bank_, read_queries(fitted, X), Names.of(X, y)
     times = times_given(fitted, queries, times)
     if groups is not None:
@@ -112,7 +112,7 @@ def addition(
 
 
 def removal(ids: Any, names: Any) -> Change:
-    """Leave out rows that are given by their ids or by their names."""
+    """Return the change that removes rows, given by their ids or by their names."""
     if (ids is None) == (names is None):
         raise ValueError("exactly one of ids and names must be given")
     ids = None if ids is None else check_ids(ids)
@@ -128,7 +128,7 @@ def removal(ids: Any, names: Any) -> Change:
 
 
 def replacement_of_targets(fitted: Any, y: Any) -> Change:
-    """Set new targets of the same rows."""
+    """Return the change that sets new targets for the rows of the bank."""
     values = fitted.targets_.values(y)
 
     def set_targets(bank: NeighborBank) -> NeighborBank:
@@ -141,12 +141,12 @@ def replacement_of_targets(fitted: Any, y: Any) -> Change:
 
 
 def compression(fitted: Any, n_neighbors: int, X: Any) -> Change:
-    """Keep rows that together carry the weight of the predictions of some queries."""
+    """Return the change that keeps the rows with most weight in the predictions of `X`."""
     queries = None if X is None else read_queries(fitted, X)
 
     def compress(bank: NeighborBank) -> NeighborBank:
         check_n_neighbors(n_neighbors, len(bank))
-        # A row by itself is a query as well: queries that are like it need it.
+        # A row is its own neighbour here: queries similar to the row need it.
         evaluation = replace(bank.evaluate(fitted.network_.head, queries), exclusion=None)
         if queries is None:
             max_weights = evaluation.bounds(len(bank))
@@ -159,14 +159,14 @@ def compression(fitted: Any, n_neighbors: int, X: Any) -> Change:
 
 
 def validate_targets(fitted: Any, y: Any, n_rows: int) -> Tensor:
-    """Values of some rows' targets, with the outputs of the bank's, in their order."""
+    """Return the values of new rows' targets, with outputs in the order of the bank's."""
     bank = fitted.bank_
     values = values_of_new(fitted.targets_, y, n_rows, bank.target_names, bank.targets.shape[1:])
     return values.to(bank.targets.device)
 
 
 def _list_names(names: Any) -> list:
-    """List one name or several: a string is one, and so is a tuple."""
+    """Return a list of names. A string or a tuple is one name."""
     several = np.iterable(names) and not isinstance(names, str | bytes | tuple)
     names = list(names) if several else [names]
     for name in names:

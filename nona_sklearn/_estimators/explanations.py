@@ -26,9 +26,9 @@ CALLER_OF_EXPLAIN = 3  # the level of the stack
 
 
 def explain(estimator: Any, X: Any, n_neighbors: int | None = None) -> Explanation:
-    """What predictions consist of: `n_neighbors` rows each, or all that have weight.
+    """Return the explanation of predictions by `n_neighbors` rows, or by all rows with weight.
 
-    Warns of queries that are rows of the bank.
+    Warn if queries are rows of the bank.
     """
     fitted, evaluation = evaluate(estimator, X)
     explanation = explanation_of(fitted, evaluation, X, n_neighbors)
@@ -54,11 +54,7 @@ def explain(estimator: Any, X: Any, n_neighbors: int | None = None) -> Explanati
 
 
 def explanation_table(fitted: Any, explanation: Explanation, X: Any, features: Any) -> Any:
-    """Table of an explanation of queries `X`, beside the features if they are given.
-
-    These are the table of the rows given to fit, and of added ones if it is longer. Each query is
-    then a first line, and "differs" a column that names the features that differ most.
-    """
+    """Return the table of an explanation of queries `X`, with the features if they are given."""
     compared = None if features is None else rows_and_queries(fitted.bank_, X, features)
     if compared is not None:
         explanation = explanation.with_queries()
@@ -73,7 +69,7 @@ def explanation_table(fitted: Any, explanation: Explanation, X: Any, features: A
 
 
 def _class_columns(explanation: Explanation, targets: ClassTargets) -> dict[str, np.ndarray]:
-    """Columns of the neighbours' classes, and of what they add to each class, (m,)."""
+    """Return columns of the neighbours' classes and contributions to the classes, (m,)."""
     outputs = explanation.target_names or range(len(targets.classes))
     columns = {}
     for output, classes, place in zip(outputs, targets.classes, targets.class_slices, strict=True):
@@ -86,10 +82,9 @@ def _class_columns(explanation: Explanation, targets: ClassTargets) -> dict[str,
 
 
 def class_names(outputs: Iterable, classes: Iterable) -> list[str]:
-    """Name the classes of all outputs, each as "<output>_<class>".
+    """Return the names "<output>_<class>" of the classes of all outputs.
 
-    Where two would be called the same, as "b_x" of "a" and "x" of "a_b", outputs are in quotes,
-    which mark their ends.
+    If two names are equal ("a" and "b_x", "a_b" and "x"), all outputs are in quotes.
     """
     pairs = [
         (output, label)
@@ -106,7 +101,7 @@ def class_names(outputs: Iterable, classes: Iterable) -> list[str]:
 
 
 def about_stored_row(query: str, name: Any) -> str:
-    """What a reader has to know of a query that is the stored row of this name."""
+    """Return the sentence that tells readers that a query is the stored row `name`."""
     which = "is a stored row" if query == repr(name) else "has the features of the stored row"
     row = "" if query == repr(name) else f" {name!r:.100}"
     return f"{query:.100} {which}{row}, whose own target is part of the prediction"
@@ -115,13 +110,12 @@ def about_stored_row(query: str, name: Any) -> str:
 def _stored_positions(
     fitted: Any, evaluation: Evaluation, explanation: Explanation, labels: np.ndarray | None
 ) -> np.ndarray:
-    """Positions of the rows of the bank that queries are, (q,); -1: it is none.
+    """Return the positions of queries in the bank, (q,), and -1 for queries that are new.
 
-    Such a row has the features of the query and, if the query has a name, its name: a row of
-    another name is only equal. It is searched among the rows behind the prediction. Training rows
-    of which an encoding is made of targets (:mod:`.cross_fitting`) differ there from queries: then
-    the row that has the name and the largest weight is the query.
+    A stored row is behind the prediction and has the query's features and, if any, its name.
     """
+    # With an encoding made of targets (:mod:`.cross_fitting`), training rows and queries differ.
+    # The row that has the name and the largest weight is then the query.
     bank, lines = fitted.bank_, np.flatnonzero(explanation.of_rows)
     of_query, rows = explanation.of_query[lines], explanation.positions[lines]
     is_query = _are_equal(evaluation, of_query, rows)
@@ -130,7 +124,7 @@ def _stored_positions(
         has_name = np.array([name == label for name, label in names], dtype=bool)
         features = getattr(fitted, "features_", None)
         if isinstance(features, SparseEncoder) or "levels" in getattr(features, "encoders_", ()):
-            is_query |= np.isin(lines, explanation.first_lines)  # an encoding is made of targets
+            is_query |= np.isin(lines, explanation.first_lines)  # made of targets
         is_query &= has_name
     positions = np.full(len(evaluation), -1)
     positions[of_query[is_query][::-1]] = rows[is_query][::-1]  # the heaviest is written last
@@ -138,12 +132,12 @@ def _stored_positions(
 
 
 def _are_equal(evaluation: Evaluation, of_query: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Whether queries and rows of the bank have the same embedding, bool (m,)."""
+    """Return whether queries and rows of the bank have equal embeddings, bool (m,)."""
     embeddings = evaluation.query, evaluation.neighbors.embeddings
     queries, stored = (evaluation.head.metric_part(z).detach().cpu().numpy() for z in embeddings)
     rounding = ROUNDING * abs(queries).max(axis=1)
     are_equal = np.ones(len(rows), dtype=bool)
-    for column in range(queries.shape[1]):  # few pairs are left after the first ones
+    for column in range(queries.shape[1]):  # few pairs are left after two columns
         pairs = np.flatnonzero(are_equal)
         i, j = of_query[pairs], rows[pairs]
         are_equal[pairs] = abs(queries[i, column] - stored[j, column]) <= rounding[i]
@@ -151,7 +145,7 @@ def _are_equal(evaluation: Evaluation, of_query: np.ndarray, rows: np.ndarray) -
 
 
 def _may_be_names(labels: np.ndarray, names: np.ndarray) -> bool:
-    """Whether labels of queries may be names of rows: not if only one of them counts rows."""
+    """Return whether labels may be names of rows: not if only labels or only names are numbers."""
     are_numbers = [isinstance(name, Number) for name in names.tolist()]
     if all(isinstance(label, Number) for label in labels):
         return any(are_numbers)

@@ -1,4 +1,4 @@
-"""Features of queries and of their neighbours, side by side, and the columns that differ most."""
+"""Features of queries and neighbours side by side, and the features that differ most."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .._inference.bank import NeighborBank
 from .._inference.explanation import Explanation
 from .._utils.validation import is_missing
 
-N_NAMED_COLUMNS = 3  # in which a row differs most from the query
+N_NAMED_COLUMNS = 3  # named as differing most
 UNEQUAL = 1.0  # difference of two categories, in units of a number's spread
 ORDERED = "number", "duration", "date"  # kinds of columns with differences
 N_LISTED = 5  # rows or columns in a message
@@ -27,19 +27,19 @@ N_LISTED = 5  # rows or columns in a message
 
 @dataclass(frozen=True)
 class ComparedColumn:
-    """A column of a table: its values as they are given, and as they are compared."""
+    """A column of a table, with values to show and values to compare."""
 
     name: str
-    shown: np.ndarray
-    read: Column
+    shown: np.ndarray  # as given
+    read: Column  # as compared
 
     def __getitem__(self, rows: np.ndarray) -> ComparedColumn:
-        """Select some of the rows."""
+        """Return the column for selected rows."""
         return ComparedColumn(self.name, self.shown[rows], self.read[rows])
 
     @property
     def numbers(self) -> np.ndarray | None:
-        """Values of an ordered column as float64, NaN for gaps; None of any other column."""
+        """Values of an ordered column as float64, with NaN for gaps; None if it has no order."""
         if self.read.kind not in ORDERED:
             return None
         if self.read.kind != "date":
@@ -49,9 +49,9 @@ class ComparedColumn:
 
     @property
     def categories(self) -> np.ndarray:
-        """Values of any column as objects, None for gaps."""
+        """Values of the column as objects, with None for gaps."""
         values = self.read.values.astype(object)
-        if self.read.kind != "category":  # where gaps are None already
+        if self.read.kind != "category":  # gaps of categories are None
             values[[is_missing(value) for value in values]] = None
         return values
 
@@ -59,9 +59,9 @@ class ComparedColumn:
 def comparable(
     rows: ComparedColumn, queries: ComparedColumn
 ) -> tuple[np.ndarray, np.ndarray, bool]:
-    """Values of a column in two tables, and whether they are numbers: both have an order then."""
+    """Return a column's values in two tables, and whether they are numbers in both."""
     row_values, query_values = rows.numbers, queries.numbers
-    if row_values is not None and queries.read.kind == "empty":  # gaps are of the rows' kind
+    if row_values is not None and queries.read.kind == "empty":  # the kind of the rows holds
         return row_values, np.full(len(queries.shown), np.nan), True
     if row_values is None or query_values is None or rows.read.kind != queries.read.kind:
         return rows.categories, queries.categories, False
@@ -72,7 +72,7 @@ def comparable(
 
 
 def checked_table(parameter: str, X: Any) -> Any:
-    """A frame, or an array of two axes."""
+    """Return a frame or an array of two axes, or raise an error."""
     wanted = f"{parameter} must be a table where features are given"
     if parameter == "features":
         wanted = "features must be the table given to fit, which the bank does not store"
@@ -98,7 +98,7 @@ def checked_table(parameter: str, X: Any) -> Any:
 
 
 def as_ordered(X: Any, features: Any) -> Any:
-    """The queries, with their columns in the order of the features."""
+    """Return the queries, with their columns in the order of the features."""
     if is_frame(X) and is_frame(features):
         names, query_names = names_of_columns(features), names_of_columns(X)
         if {*names} == {*query_names}:
@@ -118,7 +118,7 @@ def as_ordered(X: Any, features: Any) -> Any:
 def rows_and_queries(
     bank: NeighborBank, X: Any, features: Any
 ) -> tuple[list[ComparedColumn], list[ComparedColumn]]:
-    """The features of the bank's rows, by position, and those of the queries."""
+    """Return the columns of the bank's rows, by position, and of the queries."""
     features = checked_table("features", features)
     positions = rows_of_bank(bank, features)
     if X is None:
@@ -130,13 +130,13 @@ def rows_and_queries(
 def read_beside(
     features: Any, positions: np.ndarray, X: Any
 ) -> tuple[list[ComparedColumn], list[ComparedColumn]]:
-    """Read some rows of a table, and queries with the same columns as these were read."""
+    """Return the columns of rows of a table, and of queries that are read in the same way."""
     rows = [column[positions] for column in read_features(features)]
     return rows, read_features(X, [row.read for row in rows])
 
 
 def read_features(X: Any, like: list[Column] | None = None) -> list[ComparedColumn]:
-    """Read the columns of a table; as those of another table were read, if it is given."""
+    """Read the columns of a table, in the way of the columns `like` if they are given."""
     if like is None:
         columns = [read_strings(column) for column in read_columns(X)]
     else:
@@ -150,7 +150,7 @@ def read_features(X: Any, like: list[Column] | None = None) -> list[ComparedColu
 
 
 def rows_of_bank(bank: NeighborBank, features: Any) -> np.ndarray:
-    """Positions of the bank's rows in a table, (n,): by their names if both have any, or ids."""
+    """Return the positions of the bank's rows in a table, (n,), by their names or their ids."""
     ids, labels = bank.ids.cpu().numpy(), index_of(features)
     if bank.names is None or labels is None:
         return _rows_of_ids(ids, len(features), int(bank.next_id))
@@ -175,7 +175,7 @@ def rows_of_bank(bank: NeighborBank, features: Any) -> np.ndarray:
 
 
 def _rows_of_ids(ids: np.ndarray, n_rows: int, n_given: int) -> np.ndarray:
-    """The ids, which are positions in a table of all rows that were given; an error otherwise."""
+    """Return the ids, which are positions in a table of all given rows, or raise an error."""
     if lacking := ids[ids >= n_rows].tolist():
         raise ValueError(
             "features must have the rows given to fit and then the added ones: it has "
@@ -190,7 +190,7 @@ def _rows_of_ids(ids: np.ndarray, n_rows: int, n_given: int) -> np.ndarray:
 
 
 def _listed(values: list) -> str:
-    """The first of some values, in a message."""
+    """Return the first values as text for a message."""
     shown = ", ".join(map(repr, values[:N_LISTED]))
     return shown if len(values) <= N_LISTED else f"{shown} and {len(values) - N_LISTED} more"
 
@@ -204,9 +204,9 @@ def columns_beside(
     queries: list[ComparedColumn],
     taken: Collection[str],
 ) -> dict[str, np.ndarray]:
-    """Columns of a table: the features that differ most, and each feature, (m,).
+    """Return the column "differs" and the columns of the features, (m,).
 
-    A feature is renamed whose name is one of those `taken`.
+    A feature is renamed if its name is `taken`.
     """
     shown: dict[str, np.ndarray] = {}
     for row, query in zip(rows, queries, strict=True):
@@ -215,7 +215,7 @@ def columns_beside(
     pairs = zip(rows, queries, strict=True)
     largest = largest_differences([differences_of(explanation, *pair) for pair in pairs])
     combinations, of_row = np.unique(largest, axis=0, return_inverse=True)  # rows share texts
-    names = [*shown, None]  # the last is no column
+    names = [*shown, None]  # None stands for no column
     texts = [", ".join(name for j in columns if (name := names[j])) for columns in combinations]
     differs = np.full(len(explanation.positions), None, dtype=object)
     differs[explanation.of_rows] = np.array(texts, dtype=object)[of_row.ravel()]
@@ -223,13 +223,13 @@ def columns_beside(
 
 
 def _beside(explanation: Explanation, rows: np.ndarray, queries: np.ndarray) -> np.ndarray:
-    """A feature in each line, (m,): of the row or of the query, a gap in all other lines."""
+    """Return a feature by line, (m,), of the row or the query, with gaps in summary lines."""
     kinds, n_lines = {rows.dtype.kind, queries.dtype.kind}, len(explanation.positions)
     if "f" in kinds <= {*"fiu"}:
         column = np.full(n_lines, np.nan)
     elif kinds in ({"M"}, {"m"}):
         column = np.full(n_lines, "NaT", np.result_type(rows, queries))
-    else:  # integers, too: float64 does not represent all of them
+    else:  # float64 does not represent all integers
         column = np.full(n_lines, None, dtype=object)
     of_rows = explanation.of_rows
     column[of_rows] = rows[explanation.positions[of_rows]]
@@ -240,10 +240,9 @@ def _beside(explanation: Explanation, rows: np.ndarray, queries: np.ndarray) -> 
 def differences_of(
     explanation: Explanation, rows: ComparedColumn, queries: ComparedColumn
 ) -> np.ndarray:
-    """Differences of a feature between each row and its query, (number of rows,).
+    """Return the differences of a feature between neighbours and queries, (m,).
 
-    Those of numbers are relative to their spread in the bank. Unequal categories, or a gap and a
-    value, differ by `UNEQUAL`.
+    Differences of numbers are relative to their spread in the bank.
     """
     lines = explanation.of_rows
     row_values, query_values, are_numbers = comparable(rows, queries)
@@ -258,16 +257,16 @@ def differences_of(
 
 
 def _spread(values: np.ndarray) -> float:
-    """Interquartile range of numbers, or their standard deviation where that is 0."""
+    """Return the interquartile range of numbers, or their standard deviation if that is 0."""
     if not len(values):
         return 0.0
     return np.subtract(*np.quantile(values, [0.75, 0.25])) or values.std()
 
 
 def largest_differences(differences: list[np.ndarray]) -> np.ndarray:
-    """Columns in which each row differs most from its query, (number of rows, N_NAMED_COLUMNS).
+    """Return the columns in which a row differs most from its query, (m, N_NAMED_COLUMNS).
 
-    The number of columns stands for none, if a row differs in fewer.
+    If a row differs in fewer columns, the number of columns fills the places.
     """
     by_column = np.stack(differences, axis=1)
     order = np.argsort(-by_column, axis=1, kind="stable")[:, :N_NAMED_COLUMNS]

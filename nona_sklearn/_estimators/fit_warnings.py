@@ -1,4 +1,4 @@
-"""Warnings of fit: training that has not converged, and rows that predict one another too well."""
+"""Warnings of fit: training has not converged, or related rows predict one another too well."""
 
 from __future__ import annotations
 
@@ -24,20 +24,21 @@ from .._inference.relations import Relation, related_factor
 from .._training.ensemble import most_are_in_vain
 from .fitting import Training, embed_unknown, trained
 
-#: Identifiers, such as numbers of persons, have so many values at least, each of so many rows.
+#: Least number of values of identifiers, such as numbers of persons, and bounds of the mean number
+#: of rows per value.
 LEAST_VALUES, ROWS_OF_A_VALUE = 30, (2, 20)
-LEAST_TWINS = 0.01  # share of the rows that have equal features
-MOST_COLUMNS, MOST_ROWS = 5, 100_000  # of which relations are looked for
-#: A column is a lag of the targets, if so many of some rows hold the target of a row before.
+LEAST_TWINS = 0.01  # least share of rows with an equal row
+MOST_COLUMNS, MOST_ROWS = 5, 100_000  # in which relations are searched
+#: A column is a lag of the targets if this share of a sample of rows holds an earlier target.
 LEAST_LAGGED, LEAST_LAG_ROWS, N_LAG_ROWS, LARGEST_LAG = 0.8, 30, 200, 1000
-LEAST_LAG_VALUES = 10  # that differ among these rows: few agree by chance, as of classes
-#: A lag may lose so much by rounding, of its size and of the targets' spread.
+LEAST_LAG_VALUES = 10  # distinct values in the sample: fewer may agree by chance
+#: Largest rounding error of a lag, relative to its size and to the targets' spread.
 ROUNDED, ROUNDED_SPREAD = 1e-6, 1e-3
 CALLER_OF_FIT = 3  # the level of the stack
 
 
 def warn_unless_converged(training: Training) -> None:
-    """Warn the caller of fit where `max_iter` has ended the training of a network."""
+    """Warn the caller of fit if `max_iter` has ended the training of a network."""
     config = training.config
     reasons = [epoch["stopped"] for epoch in training.history if "stopped" in epoch]
     if n_unfinished := reasons.count("max_iter"):
@@ -52,7 +53,7 @@ def warn_unless_converged(training: Training) -> None:
 
 
 def warn_if_in_vain(estimator: Any, training: Training) -> None:
-    """Warn the caller of fit where predictions are no better than the mean on validation rows."""
+    """Warn the caller of fit if predictions of validation rows are no better than the mean."""
     mean = "frequencies of the classes" if is_classifier(estimator) else "mean of y"
     instead = " All predict it instead."
     network, bank = trained(estimator)
@@ -83,7 +84,7 @@ def warn_if_in_vain(estimator: Any, training: Training) -> None:
 
 
 def _of_outputs(estimator: Any, outputs: list[int]) -> str:
-    """The outputs that a message is about, unless it is about all."""
+    """Return the names of outputs for a message, or "" if it is about all outputs."""
     n_outputs = estimator.bank_.neighbors.columns.shape[1]
     if len(outputs) == n_outputs:
         return ""
@@ -92,10 +93,9 @@ def _of_outputs(estimator: Any, outputs: list[int]) -> str:
 
 
 def warn_of_relations(estimator: Any, X: Any, training: Training) -> None:
-    """Warn the caller of fit, once, where related rows predict one another far better than rest.
+    """Warn the caller of fit, once, if related rows predict one another far better.
 
-    Fit has split the rows at random then, so that early stopping and calibration take new rows to
-    have such relations as well.
+    After a random split, early stopping and calibration assume that new rows are related, too.
     """
     data = training.data
     if len(data) > MOST_ROWS:
@@ -112,7 +112,7 @@ def warn_of_relations(estimator: Any, X: Any, training: Training) -> None:
 
 
 def _of_lags(columns: list[Column], values: Tensor) -> Iterator[str]:
-    """Messages about columns that are lags of the targets, (n,) or (n, n_outputs)."""
+    """Yield messages about columns that are lags of the targets, (n,) or (n, n_outputs)."""
     for output in values.reshape(len(values), -1).T.cpu():
         if _is_sorted(output):
             continue
@@ -128,7 +128,7 @@ def _of_lags(columns: list[Column], values: Tensor) -> Iterator[str]:
 
 
 def _of_errors(columns: list[Column], estimator: Any, training: Training) -> Iterator[str]:
-    """Messages about relations without which the errors of validation rows are larger."""
+    """Yield messages about relations that reduce the errors of validation rows."""
     network, bank = trained(estimator)
     data, encoder = training.data, training.architecture.encoder
     assert bank is not None
@@ -152,13 +152,13 @@ class Candidate(NamedTuple):
     """A relation that rows may have."""
 
     relation: Relation
-    rows: str  # which rows have it, in words
+    rows: str  # the related rows, in words
     remedy: str
-    column: int | None = None  # that shows it
+    column: int | None = None  # the column that shows the relation
 
 
 def _candidates(columns: list[Column], data: TrainingData) -> Iterator[Candidate]:
-    """Relations that rows may have, the most specific first."""
+    """Yield relations that rows may have, the most specific first."""
     if isinstance(data.sample.X, Tensor):
         twins = np.unique(data.sample.X.cpu().numpy(), axis=0, return_inverse=True)[1].ravel()
         if np.mean(np.bincount(twins)[twins] > 1) >= LEAST_TWINS:
@@ -169,7 +169,7 @@ def _candidates(columns: list[Column], data: TrainingData) -> Iterator[Candidate
                 "group for each set of copies.",
             )
     yield from islice(_of_columns(columns), MOST_COLUMNS)
-    if _is_sorted(data.values):  # neighbours in the order are alike, whatever they are
+    if _is_sorted(data.values):  # adjacent rows are then similar anyway
         return
     yield Candidate(
         Relation(ranks=np.arange(len(data))),
@@ -197,7 +197,7 @@ def _of_columns(columns: list[Column]) -> Iterator[Candidate]:
 
 
 def _lag_of(column: Column, y: np.ndarray, in_order: np.ndarray) -> int | None:
-    """By how many rows a column lags behind the targets, (n,); None, if it is no lag of them."""
+    """Return by how many rows a column lags behind the targets, (n,), or None."""
     if column.kind != "number":
         return None
     rows = np.unique(np.linspace(0, len(y) - 1, N_LAG_ROWS).astype(int))
@@ -217,9 +217,9 @@ def _lag_of(column: Column, y: np.ndarray, in_order: np.ndarray) -> int | None:
 
 
 def _are_among(values: np.ndarray, in_order: np.ndarray) -> bool:
-    """Whether so many values, (m,), are targets, ascending, that the column can be a lag of them.
+    """Return whether enough values, (m,), are among the sorted targets for a lag.
 
-    Few columns are looked at further.
+    The test is quick and excludes most columns.
     """
     after = np.searchsorted(in_order, values).clip(max=len(in_order) - 1)
     nearest = abs(values - in_order[[after, np.maximum(after - 1, 0)]]).min(axis=0)
@@ -228,7 +228,7 @@ def _are_among(values: np.ndarray, in_order: np.ndarray) -> bool:
 
 
 def _identifiers(column: Column) -> np.ndarray | None:
-    """Number the values of a column that may be identifiers, (n,); None, if it has others."""
+    """Return the labels of a column's values, (n,), if they may be identifiers, else None."""
     values = column.values
     if column.kind == "number" and np.array_equal(values, np.round(values)):
         labels = np.unique(values, return_inverse=True)[1]
@@ -243,7 +243,7 @@ def _identifiers(column: Column) -> np.ndarray | None:
 
 
 def _is_sorted(values: Tensor) -> bool:
-    """Whether rows are in the order of a target, or of their classes: (n,) or (n, c)."""
+    """Return whether rows are sorted by a target or by their classes, (n,) or (n, c)."""
     steps = values.reshape(len(values), -1).diff(dim=0)
     rises, falls = (steps >= 0).all(dim=0), (steps <= 0).all(dim=0)
-    return bool((rises ^ falls).any())  # a constant does both
+    return bool((rises ^ falls).any())  # a constant rises and falls

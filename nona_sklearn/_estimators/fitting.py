@@ -1,4 +1,4 @@
-"""Fit from top to bottom: :func:`train` trains networks, :func:`fit_bank` does what follows."""
+"""Fit from top to bottom: :func:`train` trains networks, :func:`fit_bank` makes the bank."""
 
 from __future__ import annotations
 
@@ -53,36 +53,36 @@ from .trends import (
     in_units_of_targets,
 )
 
-#: Parameters on which the shapes of a network depend, or the meaning of its weights.
+#: Parameters on which the shapes or the meaning of a network's weights depend.
 OF_NETWORKS = (
     *("feature_extractor", "hidden_layer_sizes", "embedding_dim", "numerical_embedding", "adjust"),
     *("similarity", "weighting", "softstep", "softstep_params", "softstep_on"),
     *("learn_feature_weights", "smoothing"),
 )
-TIMED_ROWS = 256  # on which embedding is timed: with a feature extractor, they may take a second
-CHECKED = 32  # predictions that must be numbers at the end of a fit
+TIMED_ROWS = 256  # for timing an embedding; a feature extractor may take a second
+CHECKED = 32  # predictions that are checked for NaN after training
 
 
 @dataclass(frozen=True, eq=False)
 class Training:
-    """Trained networks, and what they were trained on."""
+    """Trained networks, with the data and the settings of their training."""
 
-    architecture: Architecture  # as it was chosen for the rows
+    architecture: Architecture  # as resolved for the rows
     config: TrainingConfig
     targets: Any
     data: TrainingData
-    splits: list[Split]  # training and validation rows of every network
-    splits_at_random: bool  # whether they were drawn row by row
-    validation: ValidationSet | None  # as it was given
-    valid: Sample | None  # the validation set as networks take it
+    splits: list[Split]  # one per network
+    splits_at_random: bool  # whether single rows were drawn
+    validation: ValidationSet | None  # as given
+    valid: Sample | None  # the validation set, encoded
     trend: Trend | None  # beside the networks
-    feature_weights: Tensor | None  # (n_features,), if neighbours are found among the features
+    feature_weights: Tensor | None  # (n_features,), to find rows among the features
     network: NeighborNetwork  # the average of the networks
-    histories: list[list[dict]]  # the epochs of every network
+    histories: list[list[dict]]  # epochs by network
 
     @property
     def history(self) -> list[dict]:
-        """The epochs of all networks, with the network's position as ``estimator``."""
+        """Epochs of all networks, with the network's position as ``estimator``."""
         return [
             {"estimator": i, **epoch}
             for i, epochs in enumerate(self.histories)
@@ -104,7 +104,7 @@ def train(
     sample_weight_val: Any = None,
     add_validation: bool = False,
 ) -> Training:
-    """Train the networks of an estimator, whose table encoder is fitted on the way."""
+    """Train the networks of an estimator. The table encoder is fitted and set on the estimator."""
     validate_parameters(estimator)
     budget = Budget.from_now(estimator.max_time)
     architecture, targets = estimator._architecture(), estimator._make_targets()
@@ -168,7 +168,7 @@ def train(
         )
     weights = feature_weights(trend, data) if architecture.among_features else None
 
-    # Train the networks, on what an additive trend leaves if they are to learn that.
+    # Train the networks, on residuals of an additive trend if `learns_residuals`.
     sample, valid_sample = data.sample, valid
     beside = additive_beside(trend, data, targets) if architecture.learns_residuals else None
     if beside is not None:
@@ -207,10 +207,9 @@ def train(
 
 
 def fit_bank(estimator: Any, training: Training) -> tuple[NeighborNetwork, NeighborBank]:
-    """Make the bank of trained networks, and fit what depends on all rows.
+    """Return the network that embeds queries, and the bank.
 
-    Rows that the networks did not train on decide how much the trend counts, how far predictions
-    shrink, and how wide distributions are. Returns the network that embeds queries, and the bank.
+    Rows that the networks did not train on decide the trend's share, shrinkage and calibration.
     """
     architecture, data, targets = training.architecture, training.data, training.targets
     network, config = training.network, training.config
@@ -223,10 +222,10 @@ def fit_bank(estimator: Any, training: Training) -> tuple[NeighborNetwork, Neigh
     check_convergence([some.mean()], config.learning_rate_init, config.weight_decay)
     unseen = _unseen_rows(estimator, training, network, bank)
 
-    # The trend's share, by rows that the networks did not train on.
+    # Fit the trend's share on rows that the networks did not train on.
     blend, blend_of_networks = architecture.blend, architecture.blend_of_networks
     if architecture.falls_back and most_are_in_vain(training.history):
-        # The networks predict the mean, so that rows alone decide.
+        # The networks predict the mean, so that the rows alone decide the share.
         blend = replace(blend, deviation=math.inf)
         blend_of_networks = replace(blend_of_networks, deviation=math.inf)
     if bank.trend is not None:
@@ -237,7 +236,7 @@ def fit_bank(estimator: Any, training: Training) -> tuple[NeighborNetwork, Neigh
         learned = torch.from_numpy(columns).to(bank.targets)
         fit_shrinkage(network.head, bank, unseen, judged, learned)
 
-    # Rows among the features, beside which the networks become the trend.
+    # Find rows among the features; the networks become their trend.
     if training.feature_weights is not None:
         assert isinstance(data.sample.X, Tensor)  # a table
         network, bank = find_among_features(
@@ -262,14 +261,14 @@ def fit_bank(estimator: Any, training: Training) -> tuple[NeighborNetwork, Neigh
 
 
 def set_fitted(estimator: Any, training: Training, network: NeighborNetwork) -> None:
-    """Set the fitted attributes of an estimator, but its bank."""
+    """Set the fitted attributes of an estimator except the bank."""
     architecture, trend, data = training.architecture, training.trend, training.data
     indices, history = data.selection.indices, training.history
     estimator.network_ = network
     estimator.targets_ = training.targets
     estimator.trend_ = None if trend is None else architecture.trend
     if trend is not None and not isinstance(architecture.trend, str):
-        model_trend: Any = getattr(trend, "trend", trend)  # of a trend of classes
+        model_trend: Any = getattr(trend, "trend", trend)  # inside a trend of classes
         estimator.trend_ = model_trend.functions[-1]
     estimator.similarity_ = FEATURES if architecture.among_features else architecture.similarity
     estimator.validation_indices_ = [
@@ -285,7 +284,7 @@ def set_fitted(estimator: Any, training: Training, network: NeighborNetwork) -> 
 
 
 def _check_some_are_later(valid: Sample, train: Sample) -> None:
-    """Refuse validation rows none of which has an earlier training row."""
+    """Raise if no validation row has an earlier training row."""
     if valid.times is None or train.times is None:
         return
     if not (valid.times > train.times.amin()).any():
@@ -295,7 +294,7 @@ def _check_some_are_later(valid: Sample, train: Sample) -> None:
 def _check_validation_set(
     early_stopping: bool, validation: ValidationSet, data: TrainingData
 ) -> None:
-    """Refuse a validation set where the parameters have no use for it."""
+    """Raise if the parameters or the names do not allow the validation set."""
     if not early_stopping:
         raise ValueError("X_val needs early_stopping=True, got early_stopping=False")
     labels = Names.of(validation.X, validation.y).rows
@@ -322,9 +321,9 @@ def _within(
     config: TrainingConfig,
     n_jobs: int | None,
 ) -> tuple[int, Budget]:
-    """Number of networks that have enough time, and the time without what follows training.
+    """Return the number of networks for the time limit, and the time for training alone.
 
-    One network is tried for that; an extractor's epochs are too long to be tried.
+    A trial network is timed, except with a feature extractor, whose epochs are too long.
     """
     n_networks = architecture.n_networks(len(sample))
     if not budget.ends or config.extractor is not None:
@@ -341,7 +340,7 @@ def _within(
 
 
 def _seconds_to_embed(networks: list[NeighborNetwork], X: Tensor | Rows) -> float:
-    """How long the bank will take to embed after training, by some of its rows."""
+    """Return the seconds of embedding all rows, estimated from a few rows."""
     some, network = X[:TIMED_ROWS], average(copy.deepcopy(networks)).freeze()
     return seconds_of(embed, network, some) / len(some) * len(X)
 
@@ -354,7 +353,7 @@ def _initial_networks(
     seeds: Any,
     splits: list[Split],
 ) -> list[NeighborNetwork]:
-    """Build the networks that training starts from, with the weights of an earlier fit if any."""
+    """Return the untrained networks, or networks with earlier weights after a warm start."""
     goes_on = estimator.warm_start and hasattr(estimator, "network_")
     if goes_on:
         targets.check_same(estimator.targets_)
@@ -369,7 +368,7 @@ def _initial_networks(
 
 
 def _load_weights(network: NeighborNetwork, estimator: Any) -> None:
-    """Start from an earlier fit's weights, or name what has changed since."""
+    """Load the weights of an earlier fit, or raise an error that names a difference."""
     earlier, _ = trained(estimator)
     earlier_weights, weights = earlier.state_dict(), network.state_dict()
     shapes: dict = {
@@ -379,7 +378,7 @@ def _load_weights(network: NeighborNetwork, estimator: Any) -> None:
         ]
         for name in earlier_weights | weights
     }
-    shapes["similarity"] = [  # which has no weights
+    shapes["similarity"] = [  # not in the weights
         [head.similarity for head in one.modules() if hasattr(head, "similarity")]
         for one in (earlier, network)
     ]
@@ -396,9 +395,9 @@ def _load_weights(network: NeighborNetwork, estimator: Any) -> None:
 
 
 def trained(fitted: Any) -> tuple[NeighborNetwork, NeighborBank | None]:
-    """The networks that were trained, and the bank in their space, wherever rows are found.
+    """Return the trained networks, and the bank in their space, or None for a dense head.
 
-    A dense head has no bank.
+    If rows are found among the features, both are part of the trend.
     """
     bank = getattr(fitted, "bank_", None)
     if bank is not None and bank.trend is not None and bank.trend.networks is not None:
@@ -410,7 +409,7 @@ def trained(fitted: Any) -> tuple[NeighborNetwork, NeighborBank | None]:
 
 
 def _make_bank(training: Training, algorithm: Any) -> NeighborBank:
-    """The bank of all training rows in the space of the networks, with the trend's values."""
+    """Return the bank of all training rows in the space of the networks, with the trend."""
     data, trend, X = training.data, training.trend, training.data.sample.X
     embeddings = embed(training.network, X)
     device, selection, prior = embeddings.device, data.selection, data.log_prior
@@ -451,7 +450,7 @@ def _make_bank(training: Training, algorithm: Any) -> NeighborBank:
 def _unseen_rows(
     estimator: Any, training: Training, network: NeighborNetwork, bank: NeighborBank
 ) -> Unseen:
-    """The validation set, embedded, or the splits, whose validation rows are in the bank."""
+    """Return the embedded validation set or, without one, the splits."""
     validation, valid, data = training.validation, training.valid, training.data
     if validation is None or valid is None:
         return training.splits
@@ -471,10 +470,10 @@ def _unseen_rows(
 def _calibration(
     network: NeighborNetwork, bank: NeighborBank, unseen: Unseen, chose_n_neighbors: bool
 ) -> Calibration:
-    """The calibration of predictive distributions, by rows that the networks did not train on."""
+    """Return the calibration of distributions by rows that the networks did not train on."""
     if isinstance(unseen, ValidationRows):
         return calibrate_on_rows(network.head, bank, *unseen, chose_n_neighbors)
-    if bank.n_units < 2:  # without a known error, the distribution of the targets
+    if bank.n_units < 2:  # no error is known: the distribution of the targets is used
         return Calibration()
     if unseen[0].valid is None:
         return calibrate_on_bank(network.head, bank)
@@ -482,9 +481,9 @@ def _calibration(
 
 
 def _unknown_levels(training: Training, bank: NeighborBank) -> UnknownLevels | None:
-    """What unknown levels add to distributions or probabilities; None: nothing.
+    """Return the effect of unknown levels on distributions or probabilities, or None.
 
-    The networks that were trained measure it, wherever rows are found.
+    The effect is measured in the space of the trained networks.
     """
     network, calibration, data = training.network, bank.calibration, training.data
     if bank.trend is not None and bank.trend.networks is not None:
@@ -520,11 +519,11 @@ def embed_unknown(
     rare: np.ndarray | None = None,
     table: Any = None,
 ) -> Embedded:
-    """Embed some rows of an encoded table, as if a column's levels were unknown.
+    """Embed rows of an encoded table as if a column's levels were unknown.
 
-    `rare` are positions of rows with a rare level: unknown levels are encoded as these. In the
-    `table`, the rows have the level of another row: a model may refuse one that it has not seen.
+    Unknown levels are encoded like the `rare` rows (positions) or, without any, by the mean.
     """
+    # In the `table`, rows get the level of a random row, since a model may refuse unknown levels.
     is_unknown = torch.from_numpy(encoder.source_ == column)
     typical = X.mean(dim=0) if rare is None or len(rare) == 0 else X[rare[0]]
     encoded, given = torch.where(is_unknown, typical, X[rows]), None
@@ -537,9 +536,9 @@ def embed_unknown(
 def embed_rows(
     network: NeighborNetwork, trend: Trend | None, given: Any, encoded: Tensor | Rows
 ) -> Embedded:
-    """Embed rows for a bank with this trend, and refuse rows too far away to be compared.
+    """Embed rows for a bank with this trend, and raise if distances would overflow.
 
-    `given` are the rows as they were given, for a trend that takes the table.
+    `given` holds the unencoded rows, for a trend that takes the table.
     """
     embeddings = embed(network, encoded)
     largest = embeddings.abs().amax() if len(embeddings) else 0.0
@@ -556,6 +555,6 @@ def embed_rows(
 
 
 def embed_queries(fitted: Any, given: Any, encoded: Tensor | Rows) -> Embedded:
-    """Embed queries of an estimator; one with a dense head has no bank, nor a trend."""
+    """Embed queries of an estimator. An estimator with a dense head has no bank and no trend."""
     trend = fitted.bank_.trend if hasattr(fitted, "bank_") else None
     return embed_rows(fitted.network_, trend, given, encoded)

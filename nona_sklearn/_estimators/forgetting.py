@@ -14,9 +14,9 @@ from .._utils.snapshots import EDITING
 
 
 def forget_levels(estimator: Any, before: NeighborBank) -> None:
-    """Remove the levels from the estimator's encoder whose rows have all left an earlier bank.
+    """Remove a level from the estimator's encoder if all its rows in the bank `before` have left.
 
-    A level of which no row was in the earlier bank, such as after a compression, stays.
+    A level without rows in the bank `before`, such as after a compression, stays.
     """
     with EDITING.held():
         bank = estimator.bank_
@@ -28,9 +28,9 @@ def forget_levels(estimator: Any, before: NeighborBank) -> None:
 
 
 def without_levels(encoder: Any, removed: Iterable[Tensor], left: Iterable[Tensor]) -> Any:
-    """The encoder without the levels that removed rows have and rows that are left do not.
+    """Return the encoder without the levels that removed rows have, but no rows that are left.
 
-    The levels of rows, (n, n_categories), are those of each bank.
+    `removed` and `left` hold the levels of rows by bank, (n, n_categories).
     """
     if not isinstance(encoder, TableEncoder):
         return encoder
@@ -41,6 +41,6 @@ def without_levels(encoder: Any, removed: Iterable[Tensor], left: Iterable[Tenso
 
 
 def _distinct_levels(banks: Iterable[Tensor]) -> list[set[int]]:
-    """Codes of the levels that rows of any bank have, of each category."""
+    """Return the codes of the levels in all banks, one set per category."""
     columns = [[set(column.unique().tolist()) - {-1} for column in codes.T] for codes in banks]
     return [set().union(*category) for category in zip(*columns, strict=True)]

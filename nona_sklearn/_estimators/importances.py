@@ -1,4 +1,4 @@
-"""How much predictions depend on each column of a table."""
+"""Permutation importances of the columns of a table."""
 
 from __future__ import annotations
 
@@ -19,18 +19,16 @@ from .._utils.random import plain_torch
 from .queries import fitted_snapshot
 
 NAME = "feature_importances_"
-N_PREDICTIONS = 1024  # in all, unless a column would have fewer rows than the next number
-MIN_ROWS = 64  # for a column: with more, the order hardly changes
+N_PREDICTIONS = 1024  # in all, unless a column would get fewer than MIN_ROWS
+MIN_ROWS = 64  # of a column: with more rows, the order hardly changes
 MAX_PREDICTIONS = 2**14
-MAX_ENTRIES = 2**22  # of permuted rows at a time
+MAX_ENTRIES = 2**22  # permuted at a time
 
 
 class FeatureImportances:
     """The attribute `feature_importances_`, measured when it is read for the first time.
 
-    It needs the rows as the trend takes them. A bank keeps them encoded for a kernel or networks
-    as trend. Otherwise fit measures it, and what it has set on the estimator is returned instead
-    of this.
+    If the bank does not keep the rows, fit sets the attribute on the estimator instead.
     """
 
     def __get__(self, estimator: Any, owner: type | None = None) -> Any:
@@ -48,14 +46,14 @@ class FeatureImportances:
                 f"{NAME} are measured with a trend, and this estimator has lost it by "
                 "set_neighbor_targets, or is of a version that measured none"
             )
-        if NAME not in of_bank:  # an edit has made another bank
+        if NAME not in of_bank:  # the bank is new
             with plain_torch():
                 of_bank[NAME] = permutation_importances(fitted, bank.inputs)
         return of_bank[NAME].copy()
 
 
 def measure_in_fit(estimator: Any, data: TrainingData) -> None:
-    """Set `feature_importances_` of an estimator whose bank keeps no rows, or not all of them."""
+    """Set `feature_importances_` of an estimator whose bank keeps no rows for its trend."""
     vars(estimator).pop(NAME, None)  # of an earlier fit
     bank = estimator.bank_
     lacks_rows = bank.inputs is None or bank.trend.takes_table
@@ -65,21 +63,20 @@ def measure_in_fit(estimator: Any, data: TrainingData) -> None:
 
 
 def _has_table(estimator: Any) -> bool:
-    """Whether the estimator was fitted to the columns of a table."""
+    """Return whether the estimator was fitted to the columns of a table."""
     return isinstance(getattr(estimator, "features_", None), TableEncoder)
 
 
 def permutation_importances(estimator: Any, X: Tensor, table: Any = None) -> np.ndarray:
-    """Mean squared changes of predictions when a column is permuted, as shares, (n_features,).
+    """Return shares of the squared changes of predictions by permuted columns, (n_features,).
 
-    `X` are the encoded rows of the bank, (n, n_encoded), and `table` the same rows as they were
-    given, for a trend that takes them.
+    `X` holds the bank's encoded rows, (n, n_encoded), and `table` the rows as given.
     """
     bank, head = estimator.bank_, estimator.network_.head
     evaluation, positions = bank.evaluate(head).without_isolated(np.arange(len(bank)))
     n_columns, random = estimator.n_features_in_, np.random.RandomState(0)
     changes = np.zeros(n_columns)
-    if not len(evaluation):  # no row is earlier than another
+    if not len(evaluation):  # all times are equal
         return changes
     n_rows = max(N_PREDICTIONS // n_columns, min(MIN_ROWS, MAX_PREDICTIONS // n_columns), 1)
     queries = random.permutation(len(positions))[:n_rows]
@@ -89,7 +86,7 @@ def permutation_importances(estimator: Any, X: Tensor, table: Any = None) -> np.
     unit = torch.where(unit > 0, unit, torch.inf)  # a constant output does not change
 
     def predict(columns: np.ndarray, orders: np.ndarray) -> Tensor:
-        """Predictions with each of some columns in its order, (n, n_rows) or (n, n_rows, c)."""
+        """Predict with every column in its order, (n, n_rows) or (n, n_rows, c)."""
         n = len(columns)
         is_moved = torch.as_tensor(columns)[:, None, None] == source
         permuted = torch.where(is_moved, encoded[torch.as_tensor(orders)], encoded).flatten(0, 1)

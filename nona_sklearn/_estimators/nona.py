@@ -1,4 +1,4 @@
-"""NONA: the space in which neighbours are compared is learned, for numbers and for classes."""
+"""NONA, which learns the space in which neighbours are compared, for numbers and for classes."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -27,12 +27,12 @@ class NONARegressor(NeighborRegressor):
     """Deep nearest neighbours regression.
 
     A neural network learns an embedding. A prediction is a weighted mean of the targets of the
-    nearest training rows in it, with a softmax of negative distances as weights [1]_. Each target
-    is first adjusted by the network's own estimate of the difference between its row and the
-    query (`adjust`). Several such networks are averaged, and in most tables kernel ridge
-    regression has a share in each adjusted target (`trend`). Features and targets are scaled, and
-    categories, missing values and dates encoded, inside. With a `feature_extractor`, rows may be
-    images, texts or anything else that a torch module takes, and the module is fine-tuned.
+    nearest training rows in it, with a softmax of negative distances as weights [1]_. Targets are
+    first adjusted by the network's own estimate of the difference between neighbour and query
+    (`adjust`). Several such networks are averaged, and in most tables kernel ridge regression has
+    a share in the adjusted targets (`trend`). The estimator scales features and targets, and
+    encodes categories, missing values and dates. With a `feature_extractor`, rows may be images,
+    texts or anything else that a torch module takes, and the module is fine-tuned.
 
     Read more on :doc:`hyperparameters </tune>` and on :doc:`texts and images </texts_images>`.
 
@@ -40,35 +40,35 @@ class NONARegressor(NeighborRegressor):
     ----------
     feature_extractor : torch.nn.Module, callable, FeatureExtractor or None, default=None
         Maps a batch of rows to features, (n, n_features), which are the input of the embedding. A
-        module is copied by each fit. A callable without arguments makes one, whose random weights
-        follow `random_state`. A :class:`FeatureExtractor` adds the learning rate and other
+        module is copied by every fit. A callable without arguments makes a module, whose random
+        weights follow `random_state`. A :class:`FeatureExtractor` adds the learning rate and other
         training parameters. `X` may then be an array of any shape, a tensor, a dict of them
         (its entries are passed by name), a list, such as one of str, or a torch Dataset. Rows
         are passed as they are, unscaled.
 
     categorical_features : 'from_dtype', array-like or None, default='from_dtype'
-        Which columns of `X` are categories. 'from_dtype': columns of strings, and a DataFrame's
-        categoricals. Otherwise their names, their numbers, or a boolean mask. None: no column;
-        columns of strings are then an error. See :class:`TableEncoder` for the encoding of each
-        kind of column. A sparse `X` has no categories. Unused with a `feature_extractor`.
+        Columns of `X` that are categories. 'from_dtype': columns of strings, and a DataFrame's
+        categoricals. An array holds names or numbers of columns, or is a boolean mask. None: no
+        column; columns of strings are then an error. See :class:`TableEncoder` for the encoding of
+        all kinds of columns. A sparse `X` has no categories. Unused with a `feature_extractor`.
 
     text_features : str, int, list, dict or None, default=None
-        Columns of texts in a table, by name or number. A dict gives for each a vectoriser of
-        scikit-learn, or a function of a list of str; otherwise texts are encoded by n-grams of
+        Columns of texts in a table, by name or number. A dict maps a column to a vectoriser of
+        scikit-learn, or to a function of a list of str; otherwise texts are encoded by n-grams of
         characters. See :class:`TableEncoder`. Unused with a `feature_extractor`.
 
     max_categories : int, default=64
         Largest number of columns that a category is encoded as. A category of more levels is
-        encoded by the mean target of each level. For a training row the mean is over other rows,
-        so its encoding differs from that of an equal query. With `groups` or `times`, rare levels
-        share a column instead. Unused with a `feature_extractor`.
+        encoded by the mean targets of its levels. For a training row, the mean leaves out the
+        row's own fold, so its encoding differs from the encoding of an equal query. With `groups`
+        or `times`, rare levels share a column instead. Unused with a `feature_extractor`.
 
     hidden_layer_sizes : int, array-like of int or None, default=(128,)
         Width of each hidden layer of the embedding; ``()`` makes it linear. None: the features
         of a `feature_extractor` are the embedding, and nothing is adjusted.
 
     embedding_dim : int, default=32
-        Number of dimensions of each network's embedding.
+        Number of dimensions of a network's embedding.
 
     numerical_embedding : {'auto', 'periodic'} or None, default='auto'
         'periodic' adds sines with learned frequencies to every feature of more than two values
@@ -79,23 +79,23 @@ class NONARegressor(NeighborRegressor):
         Unused with a `feature_extractor`.
 
     similarity : {'auto', 'features', 'l2', 'log_l2', 'l1', 'dot', 'cosine'}, default='auto'
-        By what rows are near. 'features' is the negative sum of the absolute differences of the
-        encoded features (l1), which a kernel weights, whatever `trend` is. This space has no seed:
-        another `random_state` names the same rows. The 15 nearest, or `n_neighbors`, have weights
-        that fall linearly with their distance. What the networks and the `trend` predict
-        together, G, adjusts their targets: ``G(q) + c (y_j - G(j))``, where G(j) is predicted
-        without row j, and c is near 0.2.
+        The similarity by which rows are compared. 'features' is the negative sum of the absolute
+        differences of the encoded features (l1), which a kernel weights, whatever `trend` is. This
+        space has no seed: the neighbours do not depend on `random_state`. The 15 nearest rows, or
+        `n_neighbors`, have weights that fall linearly with their distance. The networks and the
+        `trend` together predict G, which adjusts the neighbours' targets:
+        ``G(q) + c (y_j - G(j))``, where G(j) is predicted without row j, and c is near 0.2.
 
-        The others are similarities between the embeddings that the networks learn, as in the
-        papers, where it is 'l2', the negative Euclidean distance (see
-        :mod:`nona_sklearn.similarity`). 'auto' is 'features' where `trend` is 'kernel', or a model
-        where 'auto' would be 'kernel', `n_neighbors` is not None, and `weighting` and `softstep`
-        have their defaults; else 'l2'. ``similarity_`` is the choice.
+        The remaining values are similarities between the embeddings that the networks learn. The
+        papers use 'l2', the negative Euclidean distance (see :mod:`nona_sklearn.similarity`).
+        'auto' is 'features' where `trend` is 'kernel', or a model where 'auto' would be 'kernel',
+        `n_neighbors` is not None, and `weighting` and `softstep` have their defaults; else 'l2'.
+        ``similarity_`` is the choice.
 
     weighting : str or Weighting, default='softmax'
-        How a similarity becomes a weight: 'softmax', 'uniform' (only with `softstep` or
-        `n_neighbors`), 'gaussian', 'sigmoid', 'softplus', 'softpick', 'sparse_softmax',
-        'sparsemax', 'entmax' or 'preconditioned'; or one with its own options, such as
+        Function that turns similarities into weights: 'softmax', 'uniform' (only with `softstep`
+        or `n_neighbors`), 'gaussian', 'sigmoid', 'softplus', 'softpick', 'sparse_softmax',
+        'sparsemax', 'entmax' or 'preconditioned'; or an instance with options, such as
         ``SparseSoftmax(8)`` (see :mod:`nona_sklearn.weighting`). The papers use 'softmax'.
 
     softstep : {'s1', 's2'}, dict or None, default=None
@@ -104,23 +104,22 @@ class NONARegressor(NeighborRegressor):
         ``{'step': 's2', 'params': 'pointwise'}``. None: no mask.
 
     n_neighbors : int, 'auto' or None, default='auto'
-        Largest number of rows behind a prediction, those nearest to the query, of all networks
-        together. 'auto' chooses the number after training: the smallest of some numbers up to
-        100 for each network whose validation loss is within one standard error of the lowest, and
-        at least 10 in all. Without validation rows it is 10 for each network, and 32 for
-        classes. 'auto' does not limit a `weighting` or `softstep` that ends by itself: 'entmax',
-        'sparsemax', 'softpick', 's1' and those with an `n_neighbors` of their own. None: all
-        rows, as in the papers.
+        Largest number of nearest rows behind a prediction, over all networks. 'auto' chooses the
+        number after training: for every network, the smallest number on a grid up to 100 whose
+        validation loss is within one standard error of the lowest, and at least 10 in all. Without
+        validation rows it is 10 per network, and 32 for classes. 'auto' does not limit a
+        `weighting` or `softstep` that ends by itself: 'entmax', 'sparsemax', 'softpick', 's1' and
+        weightings with an `n_neighbors` of their own. None: all rows, as in the papers.
 
     algorithm : {'auto', 'brute', 'kd_tree', 'hnsw'} or transformer, default='auto'
-        How the nearest rows of a query are found. 'brute' compares it with all rows. 'kd_tree' is
-        scikit-learn's tree for few dimensions, with 'l2', 'log_l2' and 'l1'.
-        'hnsw' is an approximate search for millions of rows with 'l2', 'log_l2' and 'cosine'; it
-        needs the extra ``approximate``. A transformer such as
+        Algorithm that finds the nearest rows of a query. 'brute' compares the query with all rows.
+        'kd_tree' is scikit-learn's tree for few dimensions, with 'l2', 'log_l2' and 'l1'. 'hnsw'
+        is an approximate search for millions of rows with 'l2', 'log_l2' and 'cosine'; it needs
+        the extra ``approximate``. A transformer such as
         :class:`~sklearn.neighbors.KNeighborsTransformer` is cloned and fitted to the embeddings.
         Its metric should order rows as `similarity` does, and its `n_neighbors` be at least one
-        more than the number of rows that have weight. 'auto': a tree for up to 5 dimensions,
-        else 'brute'. Training, and weightings that give weight to all rows, compare all rows, and
+        more than the number of rows that have weight. 'auto': a tree for up to 5 dimensions, else
+        'brute'. Training, and weightings that give weight to all rows, compare all rows, and
         accept 'auto' and 'brute' only.
 
     adjust : bool or 'auto', default='auto'
@@ -133,10 +132,10 @@ class NONARegressor(NeighborRegressor):
 
     trend : {'auto', 'kernel', 'additive'}, regressor or None, default='auto'
         A second model f of the table, whose share in predictions is a: a neighbour's adjusted
-        target is ``(1 - a) (y_j + g(q) - g(j)) + a (f(q) + 0.2 (y_j - f(j)))``, where f(j) is that
-        of the function which is fitted to the other rows. The share is near 0.7, unless many
-        validation rows show otherwise. Rows that are added do not change f. A
-        `feature_extractor` cannot have it, and `max_time` does not limit it. None: no such model.
+        target is ``(1 - a) (y_j + g(q) - g(j)) + a (f(q) + 0.2 (y_j - f(j)))``, where f(j) comes
+        from a fit without row j. The share is near 0.7, unless many validation rows show
+        otherwise. Rows that are added do not change f. A `feature_extractor` excludes a trend, and
+        `max_time` does not limit it. None: no such model.
 
         'auto' is 'kernel' for a table of at least 10 rows and up to 1,024 encoded columns; None
         with a `feature_extractor`, ``adjust=False`` or `times`, and for a sparse `X` of more than
@@ -144,7 +143,7 @@ class NONARegressor(NeighborRegressor):
         networks with a short patience are enough (see `n_estimators` and `n_iter_no_change`). The
         file of a model is larger by the encoded columns of the rows. ``trend_`` is the choice.
 
-        'additive' is a sum of functions of one column each, as for
+        'additive' is a sum of functions of single columns, as for
         :class:`SoftStepKNeighborsRegressor`.
 
         'kernel' is kernel ridge regression with a Laplace kernel of weighted features (a recursive
@@ -154,44 +153,44 @@ class NONARegressor(NeighborRegressor):
 
         A regressor of scikit-learn's interface, such as ``CatBoostRegressor(verbose=0)``, is
         cloned. It takes the columns of `X` as they are given to fit, the targets in their units,
-        and weights of rows if there are any. f is fitted to all rows, f(j) to those of four other
-        fifths, which are the same for every `random_state`; to other `groups`; or to earlier
-        blocks of `times`, where the first sixth of the rows has its mean target. So
-        ``predict(None)`` is not exactly leave-one-out. The clones' `random_state` follows the
-        estimator's where it is None, and `n_jobs` of them are fitted at a time. A row that is
-        removed stays known to f. :func:`save` and :func:`export_onnx` refuse such a model; pickle
-        and skops hold it.
+        and weights of rows if there are any. f is fitted to all rows. f(j) is fitted to the four
+        fifths of the rows without row j, which are the same for every `random_state`; to `groups`
+        without the group of row j; or to earlier blocks of `times`, where the first sixth of the
+        rows has its mean target. So ``predict(None)`` is not exactly leave-one-out. The clones'
+        `random_state` follows the estimator's where it is None, and `n_jobs` clones are fitted at
+        a time. A row that is removed stays known to f. :func:`save` and :func:`export_onnx` refuse
+        such a model; pickle and skops hold it.
 
     bounds : {'positive', 'count', 'unit'}, tuple or None, default=None
-        The least and the largest possible target, such as ``(0, 100)``; one of them may be None
-        or infinite. 'positive' is ``(0, None)`` and 'unit' ``(0, 1)``. 'count' is 'positive' for
+        The least and the largest possible target, such as ``(0, 100)``; a bound may be None or
+        infinite. 'positive' is ``(0, None)`` and 'unit' ``(0, 1)``. 'count' is 'positive' for
         whole numbers: quantiles and samples are whole, but predictions, which are means, are not.
-        Predictions, adjusted targets, quantiles and samples are clipped to the bounds, and
-        targets beyond them are an error. The bounds hold for all outputs. None: any number.
+        Predictions, adjusted targets, quantiles and samples are clipped to the bounds, and targets
+        beyond them are an error. The bounds hold for all outputs. None: any number.
 
     neighbor_pool : {'auto', 'dataset', 'batch', 'memory'}, default='auto'
-        The neighbours in a training step. 'dataset': the batch and random other training rows,
+        The neighbours in a training step. 'dataset': the batch and random training rows,
         `pool_size` in all, which are all embedded. 'batch': the batch itself, as in the NONA
-        paper. 'memory': as 'dataset', but with the last known embedding of each other row,
+        paper. 'memory': as 'dataset', but rows outside the batch have their last known embedding,
         without gradient. A row is never its own neighbour. 'auto': 'dataset'. With a
         `feature_extractor`, whose embeddings take long, 'auto' is 'batch', or 'memory' if its
         `micro_batch_size` splits the batch.
 
     pool_size : int or 'auto', default='auto'
-        Number of neighbours in each training step, including its batch, and for the validation
+        Number of neighbours in a training step, including its batch, and for the validation
         rows; all training rows, if there are fewer. With ``neighbor_pool='batch'`` it applies to
         the validation rows only. 'auto': 2,048, and 4,096 for a table with more than 65,536
         rows.
 
     n_estimators : int or 'auto', default='auto'
-        Number of networks, each with its own initial weights and validation rows. Time and
+        Number of networks, which have different initial weights and validation rows. Time and
         memory grow with it. 'auto': 2 with a `trend`, as most tables have by default; without one
         5 for up to 2,000 training rows, 4 for up to 2,500, and 3 for more; 1 for more than 65,536
         rows and with a `feature_extractor`; at most `n_neighbors`; and fewer if `max_time` is too
-        short for 20 epochs of each.
+        short for 20 epochs per network.
 
     batch_size : int or 'auto', default='auto'
-        Number of queries in each step. 'auto' makes about 4 steps an epoch, and 8 for classes: a
+        Number of queries in a step. 'auto' makes about 4 steps an epoch, and 8 for classes: a
         power of two from 32 to 512, or 1,024 for more than 65,536 rows. With a
         `feature_extractor` it makes 16 steps, of up to 256 queries. An epoch of a table with
         more than 65,536 rows takes a new random sample of 65,536.
@@ -204,14 +203,14 @@ class NONARegressor(NeighborRegressor):
         Decoupled weight decay of the embedding, per unit of learning rate.
 
     max_iter : int, default=200
-        Maximum number of epochs of each network. If it ends the training of a network, fit issues
+        Maximum number of epochs of a network. If it ends the training of a network, fit issues
         a :class:`~sklearn.exceptions.ConvergenceWarning`.
 
     max_time : float or None, default=None
         Time limit of fit in seconds, for preparation, training and the embedding of the training
-        rows. Each network gets an equal share of the time that is left when it starts. An epoch
-        that would exceed the limit is not started, but every network trains for at least one.
-        The weights of the best epoch are kept. None: no limit.
+        rows. A network gets an equal share of the time that is left when it starts. An epoch
+        that would exceed the limit is not started, but every network trains for at least one
+        epoch. The weights of the best epoch are kept. None: no limit.
 
     early_stopping : bool, default=True
         Whether to set aside `validation_fraction` of the rows and to keep the weights of the
@@ -221,7 +220,7 @@ class NONARegressor(NeighborRegressor):
     validation_fraction : float or splitter, default=0.15
         Share of the rows to set aside; at least one row. A splitter of scikit-learn, such as
         :class:`~sklearn.model_selection.PredefinedSplit`, chooses training and validation rows
-        itself: each network takes one of its last splits in turn. Unused with
+        itself: the networks take its last splits in turn. Unused with
         ``early_stopping=False``, and if fit is given `X_val`.
 
     n_iter_no_change : int or 'auto', default='auto'
@@ -243,7 +242,7 @@ class NONARegressor(NeighborRegressor):
         train one after another. The result does not depend on it.
 
     device : str or torch.device, default='auto'
-        Where to compute. 'auto' uses CUDA if it is available, else the CPU.
+        Device that computes. 'auto' uses CUDA if it is available, else the CPU.
 
     warm_start : bool, default=False
         Whether a further call to fit starts from the present weights.
@@ -251,7 +250,7 @@ class NONARegressor(NeighborRegressor):
     verbose : bool or int, default=False
         1: a progress line on the standard error stream shows the network in training, its epoch,
         its best loss, and an upper bound of the remaining time. Networks in separate processes
-        are counted when they finish. 2: a table by skorch with a line for each epoch. Both show
+        are counted when they finish. 2: a table by skorch with a line per epoch. Both values show
         the progress of more than 4,096 predictions, and joblib's of a model as `trend`.
 
     random_state : int, RandomState instance or None, default=None
@@ -268,21 +267,21 @@ class NONARegressor(NeighborRegressor):
 
     network_ : torch.nn.Module
         The trained network: ``network_.embedding`` (in float64) and ``network_.head``. With
-        several estimators, the embedding concatenates theirs, and
-        ``network_.head.heads`` one head for each.
+        several networks, the embedding concatenates their embeddings, and
+        ``network_.head.heads`` holds one head per network.
 
     bank_ : NeighborBank
         ``bank_.embeddings`` and ``bank_.targets`` of all rows given to fit, in their order.
         Embeddings are of shape (n_samples, n_estimators * (embedding_dim + n_adjusted)). If
-        targets are adjusted, the last columns of each network are its g, one for each output.
-        :meth:`transform` returns the other columns.
+        targets are adjusted, the last columns of a network are its g, one column per output.
+        :meth:`transform` returns the remaining columns.
 
     calibration_ : Calibration
-        How the weighted targets become a predictive distribution, in the units of `y`.
+        Calibration of the predictive distributions, in the units of `y`.
 
     target_names_ : tuple of str or None
-        The name of the Series given as `y`, or those of the DataFrame's columns; None if they are
-        not different strings.
+        The name of the Series given as `y`, or the names of the DataFrame's columns; None if the
+        names are not different strings.
 
     targets_ : RegressionTargets
         Validates `y`, standardises it for training, and decodes predictions.
@@ -296,20 +295,20 @@ class NONARegressor(NeighborRegressor):
 
     feature_importances_ : ndarray of shape (`n_features_in_`,)
         Permutation importance of each column, as shares of the sum: the mean squared change of
-        the predictions of some training rows, each predicted without itself, when the column is
-        permuted. Measured when it is first read, and anew after an edit of the bank; if `trend`
-        is no kernel, in fit. For tables only: not with a `feature_extractor` or a wide sparse
-        matrix. See :func:`sklearn.inspection.permutation_importance` for other rows.
+        the leave-one-out predictions of a sample of training rows when the column is permuted.
+        Measured when it is first read, and anew after an edit of the bank; if `trend` is no
+        kernel, in fit. For tables only: not with a `feature_extractor` or a wide sparse matrix.
+        See :func:`sklearn.inspection.permutation_importance` for new rows.
 
     validation_indices_ : list of ndarray or None
-        Numbers of the rows that each network set aside for validation; None without
+        Numbers of the rows that a network set aside for validation; None without
         `early_stopping`, and where fit is given `X_val`.
 
     history_ : list of dict
-        skorch's history, a dict for each epoch of each network, one network after another:
+        skorch's history, one dict per epoch and network, one network after another:
         ``estimator`` (its number), ``train_loss`` and ``valid_loss`` (mean squared errors of
-        standardised targets; of several outputs their geometric mean), ``dur`` (seconds),
-        ``epoch``, and whether a loss is the best. The last epoch of each network also has
+        standardised targets, for several outputs their geometric mean), ``dur`` (seconds),
+        ``epoch``, and whether a loss is the best. The last epoch of a network also has
         ``stopped``, the reason for the end of training: 'no change', 'max_iter' or 'max_time'.
         The epoch whose weights were kept has ``kept``, True.
 
@@ -320,11 +319,11 @@ class NONARegressor(NeighborRegressor):
         Number of networks.
 
     n_neighbors_ : int or None
-        Largest number of rows that a prediction can have; None: all.
+        Largest number of rows behind a prediction; None: all rows.
 
     trend_ : str, fitted model or None
-        What `trend` was for the training rows: 'kernel', 'additive', or a clone of the given
-        model that is fitted to all of them.
+        The trend of the training rows: 'kernel', 'additive', or a clone of the given model that
+        is fitted to all training rows.
 
     best_loss_ : float
         Validation loss of the epoch whose weights were kept, or training loss without
@@ -337,7 +336,7 @@ class NONARegressor(NeighborRegressor):
 
     Notes
     -----
-    The formula ``weights @ y`` is that of section 3 of [1]_. The adjustment of neighbours is
+    The formula ``weights @ y`` comes from section 3 of [1]_. The adjustment of neighbours is
     known as bias-corrected matching in statistics [3]_.
 
     References
@@ -351,7 +350,7 @@ class NONARegressor(NeighborRegressor):
 
     Examples
     --------
-    Prices of houses, whose table has categories, gaps and dates:
+    The targets are prices of houses, whose table has categories, gaps and dates:
 
     >>> from nona_sklearn import NONARegressor
     >>> from nona_sklearn.datasets import load_ames
@@ -360,7 +359,7 @@ class NONARegressor(NeighborRegressor):
     >>> round(reg.fit(X[:600], y[:600]).score(X[600:1200], y[600:1200]), 1)
     0.9
 
-    Each prediction is the sum of the contributions of ten rows or fewer, whose weights sum to 1:
+    A prediction is the sum of the contributions of ten rows or fewer, whose weights sum to 1:
 
     >>> table = reg.explain(X[600:601])
     >>> list(table)
@@ -368,7 +367,7 @@ class NONARegressor(NeighborRegressor):
     >>> round(float(table["weight"].sum()), 3)
     1.0
 
-    A model that you have takes part in predictions, which then have such rows, too:
+    With an existing model as trend, predictions still have such rows:
 
     >>> from sklearn.linear_model import Ridge
     >>> from sklearn.pipeline import make_pipeline
@@ -411,8 +410,8 @@ class NONARegressor(NeighborRegressor):
     verbose: bool | int = False
     random_state: Any = None
 
-    trend_ = None  # before fit, and of files of earlier versions
-    similarity_ = "l2"  # of files of earlier versions as well
+    trend_ = None  # before fit, and in files of earlier versions
+    similarity_ = "l2"  # in files of earlier versions
 
     _parameter_constraints = NONA_CONSTRAINTS | REGRESSOR_CONSTRAINTS
 
@@ -431,10 +430,10 @@ class NONAClassifier(NeighborClassifier):
 
     A neural network learns an embedding in which near rows have similar classes. The probability
     of a class is the sum of the weights of its rows among the nearest neighbours [1]_, times the
-    odds that the network itself predicts for the class (`adjust`). Several such networks average
-    their probabilities, and in most tables kernel ridge regression has a share in the odds of each
-    (`trend`). Features are scaled, and categories, missing values and dates encoded,
-    inside. With a `feature_extractor`, rows may be images, texts or anything else that a torch
+    odds that the network itself predicts for the class (`adjust`). The probabilities of several
+    such networks are averaged, and in most tables kernel ridge regression has a share in their
+    odds (`trend`). The estimator scales features, and encodes categories, missing values and
+    dates. With a `feature_extractor`, rows may be images, texts or anything else that a torch
     module takes, and the module is fine-tuned.
 
     Read more on :doc:`classification </classes>`.
@@ -451,8 +450,8 @@ class NONAClassifier(NeighborClassifier):
     class_weight : dict, list of dict, 'balanced' or None, default=None
         Weights of the classes, {label: weight}, in the loss and of the neighbours; they multiply
         `sample_weight`. For several outputs, a list of dicts. 'balanced': all classes have the
-        same total weight. None: all rows are equal. Rows of :meth:`add_neighbors` have these
-        weights, too, which are ``class_weight_`` if 'balanced'.
+        same total weight. None: all rows are equal. The class weights, which are ``class_weight_``
+        if 'balanced', hold for rows of :meth:`add_neighbors` as well.
 
     adjust : bool or 'auto', default='auto'
         Whether to multiply the votes for a class by the odds that the network itself predicts:
@@ -463,15 +462,15 @@ class NONAClassifier(NeighborClassifier):
         `feature_extractor` is given.
 
     trend : {'auto', 'kernel', 'additive'}, classifier or None, default='auto'
-        A second model of the table, whose probabilities F have a share b in the logarithms of
-        the odds: ``P(c) ~ votes_c^(1 - b) F(c)^b``, where the votes are those of `adjust`.
-        Several networks are joined with F one by one, then averaged. 'kernel' and 'additive' are
+        A second model of the table, whose probabilities F have a share b in the logarithms of the
+        odds: ``P(c) ~ votes_c^(1 - b) F(c)^b``, where `adjust` defines the votes. Several
+        networks are joined with F one by one, then averaged. 'kernel' and 'additive' are
         regressions on one-hot rows, as of :class:`NONARegressor`. A logistic regression turns
-        their values into probabilities; it is fitted to those at the training rows, each of the
-        function which is fitted to the other rows. The share is near 0.7, unless many validation
-        rows show otherwise. A row that :meth:`remove_neighbors` removes leaves the kernel, but
-        not the logistic regression; rows that are added change neither. A
-        `feature_extractor` cannot have it, and `max_time` does not limit it. None: no such model.
+        their values into probabilities; it is fitted to the values at the training rows, from fits
+        without the row itself. The share is near 0.7, unless many validation rows show otherwise.
+        A row that :meth:`remove_neighbors` removes leaves the kernel, but not the logistic
+        regression; rows that are added change neither. A `feature_extractor` excludes a trend, and
+        `max_time` does not limit it. None: no such model.
 
         A classifier of scikit-learn's interface with ``predict_proba``, such as
         ``CatBoostClassifier(verbose=0)``, is cloned, fitted and stored as a regressor is for
@@ -488,42 +487,42 @@ class NONAClassifier(NeighborClassifier):
     Attributes
     ----------
     classes_ : ndarray of shape (n_classes,), or list of such arrays
-        The labels, sorted; those of an ordered categorical in its order. With several outputs
-        those of each.
+        The labels, sorted; the labels of an ordered categorical have its order. With several
+        outputs, a list with one array per output.
 
     class_weight_ : ndarray of shape (n_classes,), or list of such arrays
-        Weight of the rows of each class, by which their sample weights are multiplied; with
-        several outputs those of each, which multiply.
+        Weights of the classes, by which the sample weights of their rows are multiplied; with
+        several outputs, one array per output, and the weights of a row's classes multiply.
 
     bank_ : NeighborBank
         ``bank_.embeddings`` and ``bank_.targets`` of all rows given to fit, in their order;
-        targets are one-hot, those of several outputs side by side.
+        targets are one-hot, and several outputs are side by side.
 
     targets_ : ClassTargets
         The classes of `y` and their frequencies.
 
     feature_importances_ : ndarray of shape (`n_features_in_`,)
         Permutation importance of each column: the mean squared change of the probabilities when
-        it is permuted, as shares of the sum. Measured when it is first read, and anew after an
-        edit of the bank; if `trend` is no kernel, in fit.
+        the column is permuted, as shares of the sum. Measured when it is first read, and anew
+        after an edit of the bank; if `trend` is no kernel, in fit.
 
     history_ : list of dict
-        skorch's history, a dict for each epoch of each network, one network after another:
+        skorch's history, one dict per epoch and network, one network after another:
         ``estimator`` (its number), ``train_loss`` (of `loss`), ``valid_loss`` (log loss),
         ``dur`` (seconds), ``epoch``, ``train_batch_count`` (steps), and whether a loss is the
-        best. The last epoch of each network also has ``stopped``, the reason for the end of
+        best. The last epoch of a network also has ``stopped``, the reason for the end of
         training: 'no change', 'max_iter' or 'max_time'. The epoch whose weights were kept has
         ``kept``, True.
 
     See Also
     --------
-    NONARegressor : The same for numbers.
+    NONARegressor : The regressor.
     SoftStepKNeighborsClassifier : Learns the number of neighbours rather than an embedding.
     sklearn.neighbors.KNeighborsClassifier : Neighbours in the given space, with a given k.
 
     Notes
     -----
-    The loss 'as_softmax' is that of [3]_.
+    The loss 'as_softmax' is defined in [3]_.
 
     References
     ----------
@@ -578,8 +577,8 @@ class NONAClassifier(NeighborClassifier):
     verbose: bool | int = False
     random_state: Any = None
 
-    trend_ = None  # before fit, and of files of earlier versions
-    similarity_ = "l2"  # of files of earlier versions as well
+    trend_ = None  # before fit, and in files of earlier versions
+    similarity_ = "l2"  # in files of earlier versions
 
     _parameter_constraints = NONA_CONSTRAINTS | CLASSIFIER_CONSTRAINTS
 

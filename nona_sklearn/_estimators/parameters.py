@@ -1,4 +1,4 @@
-"""What parameters may be: constraints that several estimators share, and what 'auto' means."""
+"""Constraints of parameters that several estimators share, and values of 'auto'."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from ..similarity import SIMILARITIES
 from ..softstep import STEP_SCALES, STEPS
 from ..weighting import WEIGHTINGS, Weighting
 
-MOST = 2**62  # of a number that others keep in 64 bits
+MOST = 2**62  # of a number that libraries keep in 64 bits
 POSITIVE = Interval(Integral, 1, None, closed="left")
 AUTO = StrOptions({"auto"})
 FEATURES = "features"  # the similarity of weighted features
 CHOICES["similarity"] = ChainMap[str, Any]({"auto": None, FEATURES: None}, SIMILARITIES)
 
 #: Groups of the estimators' parameters, in the order in which a user may need them. The site's
-#: reference lists parameters by group; signatures have an order of their own.
+#: reference lists parameters by group; signatures do not have this order.
 PARAMETER_GROUPS: dict[str, tuple[str, ...]] = {
     "Accuracy and time": (
         *("n_estimators", "max_iter", "max_time", "hidden_layer_sizes", "embedding_dim"),
@@ -118,7 +118,7 @@ SOFTSTEP_CONSTRAINTS: dict = {
 }
 
 
-#: What scikit-learn's names of values are here.
+#: Hints for scikit-learn's names of values.
 NAMES_HERE: dict[str, dict[str, str]] = {
     "similarity": {
         "euclidean": "'l2' is the Euclidean distance",
@@ -131,7 +131,7 @@ NAMES_HERE: dict[str, dict[str, str]] = {
 
 
 def validate_parameters(estimator: Any) -> None:
-    """Validate an estimator's parameters; an error explains scikit-learn's names of values."""
+    """Validate an estimator's parameters, with hints for scikit-learn's names of values."""
     try:
         estimator._validate_params()
     except InvalidParameterError as error:
@@ -143,7 +143,7 @@ def validate_parameters(estimator: Any) -> None:
 
 
 def without_accumulation(parameters: dict[str, Any]) -> dict[str, Any]:
-    """Parameters of AS-Softmax, which in files before 0.3.0 had a `max_accumulation`."""
+    """Return the parameters of AS-Softmax without `max_accumulation` of files before 0.3.0."""
     return {name: value for name, value in parameters.items() if name != "max_accumulation"}
 
 
@@ -154,8 +154,8 @@ class ASSoftmax(Documented, BaseEstimator):
     Parameters
     ----------
     margin : float, default=0.1
-        A class is ignored if its probability is below that of the true class by more than this.
-        1 is the log loss.
+        A class is ignored if its probability is below the probability of the true class by more
+        than the margin. A margin of 1 is the log loss.
 
     See Also
     --------
@@ -181,33 +181,33 @@ class ASSoftmax(Documented, BaseEstimator):
 
     @classmethod
     def of(cls, loss):
-        """Make one of a classifier's parameter; None: the log loss."""
+        """Return an instance for a classifier's parameter `loss`, or None for the log loss."""
         if isinstance(loss, str):
             return cls() if loss == "as_softmax" else None
         return loss
 
     def validate(self):
-        """Raise an error that names the parameter unless all are valid."""
+        """Raise an error that names an invalid parameter."""
         self._validate_params()
 
 
-#: Constraints of the parameters that regressors have beside those of classifiers.
+#: Constraints of parameters that only regressors have.
 REGRESSOR_CONSTRAINTS: dict = {"bounds": [StrOptions(NAMED_BOUNDS.keys()), tuple, list, None]}
-#: Constraints of the parameters that classifiers have beside those of regressors.
+#: Constraints of parameters that only classifiers have.
 CLASSIFIER_CONSTRAINTS: dict = {
     "loss": [StrOptions({"log_loss", "as_softmax"}), ASSoftmax],
     "class_weight": [StrOptions({"balanced"}), dict, list, None],
 }
 
-#: Neighbours of a network in training with n_neighbors='auto', of numbers and of classes. Fewer
-#: learn from little; votes for classes are counted, and few are noisy probabilities.
+#: Neighbours of a network in training with n_neighbors='auto', for numbers and for classes. With
+#: fewer neighbours, gradients come from few rows; for classes, few votes are noisy probabilities.
 START_N_NEIGHBORS, START_N_NEIGHBORS_OF_CLASSES = 10, 32
-N_NEIGHBORS = 3, 5, 7, 10, 14, 20, 30, 50, 70, 100  # that are tried after training
-#: Of all networks together. With fewer, one network had 4 % more error than with all rows on
-#: diabetes, where 45 rows choose; with these 2 %.
+N_NEIGHBORS = 3, 5, 7, 10, 14, 20, 30, 50, 70, 100  # tried after training
+#: Least number of neighbours of all networks together. On diabetes, where 45 rows choose, one
+#: network had 2 % more error than with all rows, and 4 % with a lower limit.
 LEAST_ROWS = 10
 
-#: What 'auto' means: steps of a table are large and quick, those of an extractor small and costly.
+#: Values of 'auto'. Steps are large and quick on a table, small and costly with an extractor.
 OF_TABLES = {
     "adjust": True,
     "average": True,
@@ -215,11 +215,11 @@ OF_TABLES = {
     "n_iter_no_change": 9,
     "pool_size": 2048,
 }
-#: Instead, with more rows than `LARGE`: near neighbours are in a large pool only, and losses
-#: stay the same for long before they fall.
+#: Values with more rows than `LARGE`: only a large pool contains near neighbours, and losses
+#: stay the same for many epochs before they fall.
 OF_LARGE_TABLES = {"learning_rate_init": 0.01, "n_iter_no_change": 24, "pool_size": 4096}
-OF_CLASSES = OF_TABLES | {"learning_rate_init": 0.01}  # which are sooner memorised
-#: Instead, beside a trend: its share of predictions needs neither many networks nor late epochs.
+OF_CLASSES = OF_TABLES | {"learning_rate_init": 0.01}  # classes are memorised sooner
+#: Values with a trend: its share of predictions needs neither many networks nor late epochs.
 BESIDE_TREND, N_NETWORKS_BESIDE_TREND = {"n_iter_no_change": 3}, 2
 OF_EXTRACTORS = {
     "adjust": False,
@@ -231,7 +231,7 @@ OF_EXTRACTORS = {
 
 
 def resolve_device(device: str | torch.device) -> torch.device:
-    """Turn the parameter `device` into a torch.device that exists on this machine."""
+    """Return the torch.device of the parameter `device`, or raise if the machine lacks it."""
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     try:
@@ -248,7 +248,7 @@ def resolve_device(device: str | torch.device) -> torch.device:
 
 
 def check_layer_sizes(hidden_layer_sizes: Any) -> list[int]:
-    """List the widths of hidden layers."""
+    """Return the widths of hidden layers."""
     sizes = np.atleast_1d(np.asarray(hidden_layer_sizes, dtype=object)).tolist()
     if not all(is_whole(size, 1) for size in sizes):
         raise ValueError(

@@ -1,6 +1,6 @@
 """Queries of a fitted estimator: validated, embedded, and evaluated on its bank.
 
-Each function reads a snapshot of the estimator: another thread may edit the bank, or end a fit.
+Functions read a snapshot of the estimator, since a concurrent thread may edit it.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ N_NEIGHBORS = 5  # of scikit-learn's estimators, by default
 
 
 def fitted_snapshot(estimator: Any) -> Any:
-    """A snapshot of an estimator that must be fitted."""
+    """Return a snapshot of the estimator, or raise if it is not fitted."""
     check_is_fitted(estimator)
     return snapshot(estimator)
 
 
 def selectable(estimator: Any, X: Any) -> Any:
-    """Give features the form whose rows the estimator selects."""
+    """Return features in a form in which the estimator can select rows."""
     return estimator._architecture().input().accept(X, None)[0]
 
 
@@ -48,10 +48,10 @@ def selectable(estimator: Any, X: Any) -> Any:
 
 
 def fitted_input(fitted: Any) -> Source:
-    """The form of input that was fitted, whatever `feature_extractor` has been set to since."""
+    """Return the source of the fit, whatever `feature_extractor` has been set to since."""
     if hasattr(fitted, "features_"):
         return TableSource.of_fitted(fitted)
-    if fitted.feature_extractor is None:  # with its collate_fn
+    if fitted.feature_extractor is None:  # the collate_fn is lost
         raise ValueError(
             "feature_extractor must not be None for queries of an estimator fitted with one: fit "
             "it anew, got None"
@@ -60,10 +60,9 @@ def fitted_input(fitted: Any) -> Source:
 
 
 def query_blocks(fitted: Any, X: Any, with_added: bool = False) -> Iterator[Embedded]:
-    """Validate and embed queries, in blocks, with their times if a column has them.
+    """Validate and embed queries in blocks, with their times if a column has them.
 
-    `with_added` is whether to read what unknown levels add, too. Distributions of numbers need it
-    alone, and probabilities always do.
+    `with_added` adds the terms of unknown levels, which regressors need for distributions only.
     """
     bank = getattr(fitted, "bank_", None)  # a dense head has none
     source = fitted_input(fitted)
@@ -83,7 +82,7 @@ def query_blocks(fitted: Any, X: Any, with_added: bool = False) -> Iterator[Embe
 
 
 def _times_in_column(fitted: Any, X: Any) -> Tensor | None:
-    """Times of valid queries, (n_queries,), if a column has them."""
+    """Return the times of valid queries, (n_queries,), if a column has them."""
     time = fitted.bank_.time
     if time is None or time.column is None:
         return None
@@ -92,7 +91,7 @@ def _times_in_column(fitted: Any, X: Any) -> Tensor | None:
 
 
 def _added_by_unknown_levels(bank: NeighborBank, source: Source, X: Any) -> Tensor | None:
-    """What unknown levels add for valid queries, (n_queries, n_outputs), if there are any."""
+    """Return the terms of unknown levels, (n_queries, n_outputs), or None without such levels."""
     if bank.unknown_levels is None:
         return None
     unknown = source.unknown_levels(X)
@@ -102,7 +101,7 @@ def _added_by_unknown_levels(bank: NeighborBank, source: Source, X: Any) -> Tens
 
 
 def read_queries(fitted: Any, X: Any, with_added: bool = False) -> Embedded:
-    """Validate and embed queries as :func:`query_blocks`, unless they are embedded already."""
+    """Validate and embed queries like :func:`query_blocks`, unless they are embedded already."""
     if isinstance(X, Embedded):
         if X.network is not fitted.network_:
             raise ValueError("X must be embedded by this estimator as it is fitted now")
@@ -124,7 +123,7 @@ def read_queries(fitted: Any, X: Any, with_added: bool = False) -> Embedded:
 
 
 def embeddings_of(fitted: Any, X: Any) -> Tensor:
-    """Embeddings of queries, (n_queries, d), whatever their times."""
+    """Return the embeddings of queries, (n_queries, d), without their times."""
     if isinstance(X, Embedded):
         return read_queries(fitted, X).embeddings
     blocks = fitted_input(fitted).blocks(X)
@@ -132,14 +131,14 @@ def embeddings_of(fitted: Any, X: Any) -> Tensor:
 
 
 def encoded_features(fitted: Any, X: Any) -> Tensor:
-    """Encoded features of queries, or of the bank's rows with ``X=None``, for a trend of them."""
+    """Return the encoded features of queries, or of the bank's rows with ``X=None``."""
     inputs = TableRows(fitted.bank_.inputs) if X is None else read_queries(fitted, X).inputs
     assert inputs is not None
     return inputs.encoded
 
 
 def times_given(fitted: Any, queries: Embedded, times: Any) -> Tensor | None:
-    """Times of rows, (n,), from their column or as they are given; an error unless as in fit."""
+    """Return times of rows, (n,), from their column or the argument, whichever fit has used."""
     time = fitted.bank_.time
     if time is None:
         if times is not None:
@@ -159,7 +158,7 @@ def times_given(fitted: Any, queries: Embedded, times: Any) -> Tensor | None:
 
 
 def bank_row_as_query(fitted: Any, row: Any) -> Embedded:
-    """A row of the bank as a query that is left out of its own neighbours, by its name."""
+    """Return the bank's row of this name as a query that is not its own neighbour."""
     bank = fitted.bank_
     names = bank.names_of(slice(None)).tolist()
     positions = [i for i, name in enumerate(names) if isinstance(row, Hashable) and name == row]
@@ -178,9 +177,9 @@ def bank_row_as_query(fitted: Any, row: Any) -> Embedded:
 
 
 def evaluate(estimator: Any, X: Any, *, with_added: bool = False) -> tuple[Any, Evaluation]:
-    """Evaluate queries on the bank; None: the bank's own rows, each without itself.
+    """Return a snapshot of the estimator, and the evaluation of queries on its bank.
 
-    What else a result depends on is to be read from the snapshot that comes with it.
+    With ``X=None``, the bank's rows are evaluated by leave-one-out.
     """
     fitted = fitted_snapshot(estimator)
     bank, head = fitted.bank_, fitted.network_.head
@@ -199,7 +198,7 @@ def evaluate(estimator: Any, X: Any, *, with_added: bool = False) -> tuple[Any, 
 def evaluate_in_blocks(
     estimator: Any, X: Any, *, with_added: bool = False
 ) -> tuple[Any, Iterator[Evaluation]]:
-    """Evaluate some queries at a time, so that memory does not grow with their number."""
+    """Evaluate queries like :func:`evaluate`, in blocks of limited memory."""
     if X is None or isinstance(X, Embedded):
         fitted, evaluation = evaluate(estimator, X, with_added=with_added)
         return fitted, iter([evaluation])
@@ -214,7 +213,7 @@ def evaluate_in_blocks(
 
 
 def nearest(estimator: Any, X: Any, k: int | None) -> tuple[NeighborBank, np.ndarray, np.ndarray]:
-    """Distances and positions (n_queries, k) of the nearest neighbours in the bank.
+    """Return the bank, and distances and positions of the k nearest rows, (n_queries, k).
 
     The position is -1 where fewer than k rows are earlier than the query.
     """
@@ -228,7 +227,7 @@ def nearest(estimator: Any, X: Any, k: int | None) -> tuple[NeighborBank, np.nda
 def explanation_of(
     fitted: Any, evaluation: Evaluation, X: Any, n_neighbors: int | None
 ) -> Explanation:
-    """What the predictions of an evaluation of queries `X` consist of."""
+    """Return the explanation of the predictions in an evaluation of queries `X`."""
     bank = fitted.bank_
     if n_neighbors is not None:
         check_n_neighbors(n_neighbors, len(bank) - (evaluation.exclusion is not None))
@@ -245,14 +244,14 @@ def explanation_of(
 
 
 def number_of_neighbors(estimator: Any, k: int | None) -> int:
-    """The number that is requested; None: that of the estimator, or 5 if that is no number."""
+    """Return k or, if it is None, the estimator's `n_neighbors`, or 5 if that is no number."""
     if k is not None:
         return k
     return estimator.n_neighbors if is_whole(estimator.n_neighbors, 1) else N_NEIGHBORS
 
 
 def ids_or_names(bank: NeighborBank, positions: np.ndarray, names: bool) -> np.ndarray:
-    """Ids of rows, or their names; -1 or None at a position of -1."""
+    """Return ids of rows, or their names, with -1 or None at a position of -1."""
     labels = bank.names_of(positions) if names else bank.ids.cpu().numpy()[positions]
     if (is_missing := positions < 0).any():
         labels = labels.astype(object) if names else labels
@@ -261,13 +260,13 @@ def ids_or_names(bank: NeighborBank, positions: np.ndarray, names: bool) -> np.n
 
 
 def refuse_targets_alone(X: Any, y: Any) -> None:
-    """Refuse targets of rows that are not given: those of the bank are known."""
+    """Raise if targets are given without queries."""
     if X is None and y is not None:
         raise ValueError("y must be None with X=None: the targets of the bank's rows are known")
 
 
 def drop_isolated(estimator: Any, X: Any, y: Any, sample_weight: Any) -> tuple:
-    """What a score is of: with times, of the queries that rows of the bank are earlier than."""
+    """Return the arguments of a score without the queries that have no earlier row."""
     fitted = fitted_snapshot(estimator)
     bank, network = fitted.bank_, fitted.network_
     rows = Names(bank.names) if X is None else X

@@ -1,4 +1,4 @@
-"""What regressors add: targets that are numbers, and the distributions behind predictions."""
+"""The base class of regressors: predictions of numbers, and their distributions."""
 
 from __future__ import annotations
 
@@ -68,10 +68,10 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_queries, n_features) or None
-            Queries. A row of the bank is its own nearest neighbour. None: the bank's rows, each
-            without itself (leave-one-out).
+            Queries. A row of the bank is its own nearest neighbour. None: the bank's rows, by
+            leave-one-out.
         return_std : bool, default=False
-            Whether to return the standard deviations of the predictive distributions too.
+            Whether to return the standard deviations of the predictive distributions as well.
         quantiles : float or array-like of shape (n_quantiles,), optional
             Probabilities, from 0 to 1. If given, quantiles are predicted instead of the mean, as
             by :meth:`predict_quantiles`.
@@ -93,8 +93,8 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
 
         Examples
         --------
-        Areas and prices of five flats. The prediction for 84 square metres is the mean price of
-        the two nearest, of 80 and 90:
+        The rows are areas and prices of five flats. The prediction for 84 square metres is the
+        mean price of the two nearest flats, of 80 and 90:
 
         >>> from nona_sklearn import SoftStepKNeighborsRegressor
         >>> X, y = [[50], [60], [80], [90], [120]], [250, 300, 400, 450, 600]
@@ -126,29 +126,30 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
     def explain(
         self, X: Any = None, n_neighbors: int | None = None, *, features: Any = None
     ) -> Table:
-        """Table of the rows behind each prediction, with their targets and adjusted targets.
+        """List the rows behind each prediction, with their targets and adjusted targets.
 
-        It is like an appraiser's table of comparable sales: the price of each, and the price
-        adjusted to the property in question. The contributions of a query sum to its prediction.
+        The table is like an appraiser's table of comparable sales, with the price of every sale,
+        and the price adjusted to the property in question. The contributions of a query sum to
+        its prediction.
 
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_queries, n_features), optional
-            Queries. Of a row of the bank, its own target would be part of the prediction: a
-            warning names it. None: the bank's rows, each without itself (leave-one-out).
+            Queries. If a query is a row of the bank, its own target is part of the prediction,
+            and a warning names the row. None: the bank's rows, by leave-one-out.
         n_neighbors : int, optional
-            Largest number of neighbours to list for a query, those with the largest weights. One
-            more line, "others", is the sum of the other rows, if they have weight. None: all rows
-            that have weight.
+            Largest number of neighbours to list for a query, in the order of their weights. One
+            more line, "others", is the sum of the remaining rows, if they have weight. None: all
+            rows that have weight.
         features : array-like of shape (n_samples, n_features), optional
-            The rows given to fit, in the form of `X`, followed by those of `add_neighbors`: the
-            table then shows the features of neighbours and query side by side. The rows of a
+            The rows given to fit, in the form of `X`, followed by the rows of `add_neighbors`.
+            The table then shows the features of neighbours and query side by side. The rows of a
             DataFrame are matched by their names.
 
         Returns
         -------
         DataFrame, or :class:`~sklearn.utils.Bunch` of arrays where pandas is not installed
-            A line for each query and neighbour, with the columns
+            One line per query and neighbour, with the columns
 
             - ``query`` and ``neighbor``: their names in the index of a DataFrame, else their
               numbers, or the ids of added rows,
@@ -156,13 +157,13 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
             - ``target`` and ``adjusted_target``, in the units of `y`,
             - ``contribution``, the product of weight and adjusted target, in the units of `y`,
             - with `features`, ``differs``, the names of up to three features in which the
-              neighbour differs most from the query, and a column for each feature. A line
-              "query" then precedes the neighbours of each query.
+              neighbour differs most from the query, and one column per feature. A line "query"
+              then precedes the neighbours of every query.
 
             With several outputs, the names of the last three columns end in the name or number
             of the output, such as ``target_price``. If a row is itself named "others" or "query",
             the line is named "others'" or "query'"; a feature is renamed likewise if its name is
-            that of another column.
+            already that of a column.
 
         Raises
         ------
@@ -173,9 +174,9 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
         Notes
         -----
         With `adjust` or `trend`, a neighbour's target is moved by an estimate of the difference
-        between neighbour and query. With several networks, an adjusted target is their weighted
-        mean, by the weights that they give to the row. The line "others" holds the weighted mean
-        of all remaining rows.
+        between neighbour and query. With several networks, an adjusted target is the mean over
+        the networks, weighted by the weights that the networks give to the row. The line "others"
+        holds the weighted mean of all remaining rows.
 
         For ``differs``, differences of numbers are divided by their interquartile range in the
         bank, or by their standard deviation if that is 0. Two categories, or a value and a
@@ -199,43 +200,43 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
     def attribute_adjustments(
         self, X: Any = None, features: Any = None, *, n_neighbors: int | None = None
     ) -> Table:
-        """Table of the part of each column in the adjustment of a neighbour's target.
+        """Compute the part of each column in the adjustment of a neighbour's target.
 
-        These are an appraiser's adjustments, item by item: 12 square metres less, another
-        district. With ``similarity="features"``, a difference has one price: that in the sum of
-        functions of one column each which is nearest to the predictions of the training rows.
-        What the columns move together is a column of its own.
+        The parts are an appraiser's adjustments, item by item: 12 square metres less, a different
+        district. With ``similarity="features"``, a difference has one price. The prices come from
+        the sum of functions of single columns that is nearest to the predictions of the training
+        rows. The joint effect of several columns is a column of its own.
 
-        Otherwise they are integrated gradients [1]_ of the network's own estimate of the target,
-        along the line from neighbour to query. A regressor as `trend` has no gradients: its part
-        is the change of its prediction when cells of one row are exchanged for those of the other
-        in turn, the mean of two orders of the columns.
+        Otherwise the parts are integrated gradients [1]_ of the network's own estimate of the
+        target, along the line from neighbour to query. A regressor as `trend` has no gradients:
+        its part is the change of its prediction when the cells of the neighbour are exchanged one
+        by one for the cells of the query, averaged over two orders of the columns.
 
         Parameters
         ----------
         X : array-like of shape (n_queries, n_features), optional
-            Queries. None: the bank's rows, each without itself (leave-one-out).
+            Queries. None: the bank's rows, by leave-one-out.
         features : array-like of shape (n_samples, n_features)
-            The rows given to fit, and then those of `add_neighbors`, as :meth:`explain` takes
-            them: the bank does not store features.
+            The rows given to fit, followed by the rows of `add_neighbors`, as for
+            :meth:`explain`. The bank does not store features.
         n_neighbors : int, optional
-            Largest number of neighbours of a query, those with the largest weights. None: all
-            that have weight.
+            Largest number of neighbours of a query. The neighbours with the largest weights are
+            listed. None: all rows that have weight.
 
         Returns
         -------
         DataFrame, or :class:`~sklearn.utils.Bunch` of arrays where pandas is not installed
-            A line for each query and neighbour, with the columns
+            One line per query and neighbour, with the columns
 
             - ``query``, ``neighbor``, ``weight``, ``target`` and ``adjusted_target``, as in
               :meth:`explain`,
-            - one for each feature: the part of its difference in the adjustment, in the units of
-              `y`; 0 if the two rows are equal in it,
+            - one per feature: the part of its difference in the adjustment, in the units of `y`;
+              0 if the two rows have equal values,
             - ``interplay``, with ``similarity="features"``: the part that depends on several
               features at once, in the units of `y`,
             - ``other``: the part that belongs to no feature, in the units of `y`. It is due to
               shrinkage of residuals and predictions, to bounds, and to trends and levels of
-              training rows, which are computed from other rows.
+              training rows, which are computed without the row itself.
 
             The sum of ``target``, the features, ``interplay`` and ``other`` is
             ``adjusted_target``. With several outputs, the names of these columns end in the
@@ -272,23 +273,25 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
         return adjustments_table(self, X, features, n_neighbors)
 
     def attribute_predictions(self, X: Any = None) -> Table:
-        """Table of what each column adds to a prediction, beside the mean of all predictions.
+        """Compute the amount that each column adds to the mean of all predictions.
 
-        Of a column, it is the value of a function of this column alone: the same for all rows
-        with the same value. These are the prices of :meth:`attribute_adjustments`, of which
-        :class:`EffectDisplay` draws one. What the functions leave is "interplay".
+        The amount is the value of a function of this column alone, so that all rows with the same
+        value have the same amount. The differences of amounts are the prices of
+        :meth:`attribute_adjustments`. :class:`EffectDisplay` draws the function of one column.
+        The remainder of a prediction is "interplay".
 
         Parameters
         ----------
         X : array-like of shape (n_queries, n_features), optional
-            Queries. None: the bank's rows, each without itself (leave-one-out).
+            Queries. None: the bank's rows, by leave-one-out.
 
         Returns
         -------
         DataFrame, or :class:`~sklearn.utils.Bunch` of arrays where pandas is not installed
-            A line for each query, with the columns ``query``, its name; ``mean``; one for each
-            feature; ``interplay``, with the residuals of neighbours; and ``prediction``, the sum,
-            all in the units of `y`. With several outputs, their names end in those of the outputs.
+            One line per query, with the columns ``query``, its name; ``mean``; one per feature;
+            ``interplay``, with the residuals of neighbours; and ``prediction``, the sum, all in
+            the units of `y`. With several outputs, the names of the columns end in the names of
+            the outputs.
 
         Raises
         ------
@@ -297,7 +300,7 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
 
         See Also
         --------
-        attribute_adjustments : The same of the difference between a query and a neighbour.
+        attribute_adjustments : The parts of the difference between a query and a neighbour.
 
         Examples
         --------
@@ -317,7 +320,7 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_queries, n_features) or None
-            Queries. None: the bank's rows, each without itself (leave-one-out).
+            Queries. None: the bank's rows, by leave-one-out.
         quantiles : float or array-like of shape (n_quantiles,), default=(0.1, 0.5, 0.9)
             Probabilities, from 0 to 1.
 
@@ -350,7 +353,7 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_queries, n_features) or None
-            Queries. None: the bank's rows, each without itself (leave-one-out).
+            Queries. None: the bank's rows, by leave-one-out.
         y : float or array-like of shape (n_values,)
             Values, in the units of the targets, the same for every query and output.
 
@@ -379,15 +382,15 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> np.ndarray:
         """Draw samples from the predictive distributions.
 
-        The outputs of a sample depend on each other as the errors of the rows that calibrated the
-        distributions do, so that sums and differences of outputs have distributions, too.
+        The outputs of a sample are as dependent as the errors of the rows that calibrated the
+        distributions, so that sums and differences of outputs have distributions, too.
 
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_queries, n_features) or None
-            Queries. None: the bank's rows, each without itself (leave-one-out).
+            Queries. None: the bank's rows, by leave-one-out.
         n_samples : int, default=1
-            Number of samples for each query.
+            Number of samples per query.
         random_state : int, RandomState instance or None, default=0
             Seed of the samples.
 
@@ -421,17 +424,17 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_queries, n_features) or None
-            Queries. None: the bank's rows, each without itself (leave-one-out) or, with times,
-            from earlier rows. Those that none is earlier than are left out.
+            Queries. None: the bank's rows, by leave-one-out or, with times, from earlier rows.
+            Queries without an earlier row are left out.
         y : array-like of shape (n_queries,) or (n_queries, n_outputs)
-            Their targets.
+            Targets of the queries.
         sample_weight : array-like of shape (n_queries,), default=None
-            Their weights.
+            Weights of the queries.
 
         Returns
         -------
         float
-            R^2 of ``predict(X)``, as of scikit-learn's regressors.
+            R^2 of ``predict(X)``, as for scikit-learn's regressors.
 
         Examples
         --------
@@ -446,28 +449,29 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
     def calibrate(
         self, X: Any = None, y: Any = None, *, times: Any = None, n_latest: int | None = None
     ) -> Self:
-        """Calibrate the widths of the predictive distributions on other rows.
+        """Calibrate the widths of the predictive distributions on new rows.
 
-        Predictions do not change. Fit calibrates on its validation rows, each predicted by the
-        networks that were not trained on it, or by leave-one-out if there are none, weighted by
-        their sample weights. Rows that were not given to fit are better; they have equal weights.
+        Predictions do not change. Fit calibrates on its validation rows, weighted by their sample
+        weights. A validation row is predicted by the networks that were not trained on it.
+        Without validation rows, fit calibrates by leave-one-out. Rows that were not given to fit
+        are better; they have equal weights.
 
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features), optional
-            Rows that are not in the bank. None: those of the bank, each without itself.
+            Rows that are not in the bank. None: the bank's rows, by leave-one-out.
         y : array-like of shape (n_samples,) or (n_samples, n_outputs), optional
-            Their targets; only with `X`.
+            Targets of the rows; only with `X`.
         times : array-like of shape (n_samples,) or str, default=None
-            Times of `X`, for an estimator that was fitted with times. Each row is predicted from
-            earlier ones, so that `X` may be in the bank. None: all are later than the bank.
+            Times of `X`, for an estimator that was fitted with times. A row is predicted from
+            earlier rows, so that `X` may be in the bank. None: all rows are later than the bank.
         n_latest : int, default=None
-            Use this many of the latest rows only. It needs times. None: all.
+            Number of rows to use, the latest ones. It needs times. None: all rows.
 
         Returns
         -------
         self : object
-            With `calibration_` set.
+            The estimator with `calibration_` set.
 
         Raises
         ------
@@ -477,7 +481,7 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
 
         Examples
         --------
-        Errors on other rows were smaller than those of leave-one-out:
+        Errors on new rows are smaller than the errors of leave-one-out:
 
         >>> from nona_sklearn import SoftStepKNeighborsRegressor
         >>> X, y = [[50], [60], [80], [90], [120]], [250, 300, 400, 450, 600]
@@ -495,7 +499,7 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
 
     @property
     def calibration_(self) -> Calibration | None:
-        """How weighted targets become a predictive distribution, in the units of `y`."""
+        """The calibration of predictive distributions, in the units of `y`."""
         return self.bank_.calibration
 
     @calibration_.setter
@@ -505,7 +509,7 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
         edit(self, lambda _: partial(replace, calibration=calibration))
 
     def _calibrate(self, bank):
-        if bank.n_units < 2:  # without a known error, the distribution of the targets
+        if bank.n_units < 2:  # no error is known: the distribution of the targets is used
             return replace(bank, calibration=Calibration())
         return replace(bank, calibration=calibrate_on_bank(self.network_.head, bank))
 
@@ -515,7 +519,7 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
 
 
 def recalibration(fitted: Any, X: Any, y: Any, times: Any, n_latest: Any) -> Change:
-    """Calibrate a bank on some rows, or on its own."""
+    """Return the change that calibrates a bank on queries `X`, or on its own rows."""
     head, time = fitted.network_.head, fitted.bank_.time
     if n_latest is not None:
         check_integer("n_latest", n_latest)
@@ -550,7 +554,7 @@ def recalibration(fitted: Any, X: Any, y: Any, times: Any, n_latest: Any) -> Cha
 
 
 def check_return_std(return_std: Any, quantiles: Any) -> None:
-    """Refuse what is no flag, and to return quantiles and standard deviations at once."""
+    """Raise unless `return_std` is a flag, and is False if quantiles are given."""
     if not isinstance(return_std, bool | np.bool_):
         raise ValueError(
             f"return_std must be True or False, got {return_std!r:.100}: for quantiles, pass "

@@ -1,4 +1,4 @@
-"""SoftStep k-NN: the neighbourhood is learned, for numbers and for classes."""
+"""SoftStep k-NN, which learns the neighbourhood, for numbers and for classes."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,8 +29,8 @@ from .upgrades import upgrade_softstep
 def feature_weights(estimator: Any) -> np.ndarray:
     """Share of each feature in the mean distance between two rows, (n_features,).
 
-    Of learned weights, it is the share in the squared distance. A category or a date has that of
-    all columns that it became.
+    Learned weights have shares in the squared distance. The share of a category or a date is the
+    sum over its encoded columns.
     """
     fitted = fitted_snapshot(estimator)
     embedding = fitted.network_.embedding
@@ -76,40 +76,40 @@ class SoftStepKNeighborsRegressor(NeighborRegressor):
     Parameters
     ----------
     n_neighbors : int, 'auto' or None, default='auto'
-        Largest number of rows behind a prediction, those nearest to the query. 'auto': with
-        ``similarity='features'``, 15, and 20 for classes. Otherwise with 's1' the number that the
-        step keeps; with 's2' the smallest of some numbers from 10 to 100 whose loss, on the
-        validation rows or by leave-one-out, is within one standard error of the lowest. None: all
-        rows that the step keeps.
+        Largest number of nearest rows behind a prediction. 'auto': with ``similarity='features'``,
+        15, and 20 for classes. Otherwise with 's1' the number that the step keeps; with 's2' the
+        smallest number on a grid from 10 to 100 whose loss, on the validation rows or by
+        leave-one-out, is within one standard error of the lowest. None: all rows that the step
+        keeps.
 
     categorical_features : 'from_dtype', array-like or None, default='from_dtype'
-        Which columns of `X` are categories. 'from_dtype': columns of strings, and a DataFrame's
-        categoricals. Otherwise their names, their numbers, or a boolean mask. None: no column;
-        columns of strings are then an error. See :class:`TableEncoder` for the encoding of each
-        kind of column. A sparse `X` has no categories.
+        Columns of `X` that are categories. 'from_dtype': columns of strings, and a DataFrame's
+        categoricals. An array holds names or numbers of columns, or is a boolean mask. None: no
+        column; columns of strings are then an error. See :class:`TableEncoder` for the encoding of
+        all kinds of columns. A sparse `X` has no categories.
 
     text_features : str, int, list, dict or None, default=None
-        Columns of texts in a table, by name or number. A dict gives for each a vectoriser of
-        scikit-learn, or a function of a list of str; otherwise texts are encoded by n-grams of
+        Columns of texts in a table, by name or number. A dict maps a column to a vectoriser of
+        scikit-learn, or to a function of a list of str; otherwise texts are encoded by n-grams of
         characters. See :class:`TableEncoder`.
 
     max_categories : int, default=64
         Largest number of columns that a category is encoded as. A category of more levels is
-        encoded by the mean target of each level. For a training row the mean is over other rows,
-        so its encoding differs from that of an equal query. With `groups` or `times`, rare levels
-        share a column instead.
+        encoded by the mean targets of its levels. For a training row, the mean leaves out the
+        row's own fold, so its encoding differs from the encoding of an equal query. With `groups`
+        or `times`, rare levels share a column instead.
 
     weighting : str or Weighting, default='softmax'
-        'uniform' weights neighbours by the step S alone, ``w = S / sum(S)``: k-NN with a soft
-        k. 'softmax' weights them also by similarity, ``w ~ S exp(similarity / temperature)``,
-        with a learned temperature. Others as for :class:`NONARegressor`.
+        'uniform' weights neighbours by the step S alone, ``w = S / sum(S)``: k-NN with a soft k.
+        'softmax' weights them also by similarity, ``w ~ S exp(similarity / temperature)``, with a
+        learned temperature. The remaining values are as for :class:`NONARegressor`.
 
     similarity : {'auto', 'features', 'l2', 'log_l2', 'l1', 'dot', 'cosine'}, default='auto'
-        By what rows are near. 'features' is as for :class:`NONARegressor`: the l1 distance of the
-        encoded features, which a kernel weights, without a seed. G is what this k-NN predicts
-        with 'log_l2' beside its `trend`, from rows and with weights that it learns. Leave-one-out
-        predictions of numbers neglect what residuals of the neighbours' neighbours owe to the
-        row: on four tables, from 0.1 to 4 % of the error.
+        The similarity by which rows are compared. 'features' is as for :class:`NONARegressor`: the
+        l1 distance of the encoded features, which a kernel weights, without a seed. G is the
+        prediction of this k-NN with 'log_l2' and its `trend`, from rows and with weights that it
+        learns. Leave-one-out predictions of numbers neglect the effect of the row on residuals of
+        the neighbours' neighbours: on four tables, from 0.1 to 4 % of the error.
 
         'log_l2', the negative logarithm of the Euclidean distance, gives weights of inverse
         distance to a learned power. 'l2', the negative distance, is used in the papers. 'auto' is
@@ -122,20 +122,20 @@ class SoftStepKNeighborsRegressor(NeighborRegressor):
         threshold, 's2' only reduces their weights.
 
     softstep_on : {'similarity', 'rank'}, default='rank'
-        What the step acts on: similarities, scaled to [0, 1] for each query, as in the paper; or
+        Input of the step: similarities, scaled to [0, 1] for each query, as in the paper; or
         scaled ranks, for which a threshold is a share of the rows.
 
     softstep_params : {'global', 'pointwise'}, default='global'
         Whether the step's parameters are the same for all queries or depend on the query.
 
     learn_feature_weights : bool, default=True
-        Whether to learn a positive weight for each standardised feature, by the leave-one-out
-        loss, starting from equal weights. False compares the features as they are given, such as
+        Whether to learn positive weights of the standardised features, by the leave-one-out loss,
+        starting from equal weights. False compares the features as they are given, such as
         embeddings. Unused with `hidden_layer_sizes`. With ``weighting='uniform'`` and
         ``softstep_on='rank'`` the weights stay equal, since ranks have no gradient.
 
     hidden_layer_sizes : int, array-like of int or None, default=None
-        Width of each hidden layer of a learned embedding of the standardised features; ``()``
+        Widths of the hidden layers of a learned embedding of the standardised features; ``()``
         makes it linear. None: rows are compared by their features.
 
     embedding_dim : int, default=32
@@ -143,20 +143,21 @@ class SoftStepKNeighborsRegressor(NeighborRegressor):
         ``hidden_layer_sizes=None``.
 
     trend : {'auto', 'additive', 'kernel'}, regressor or None, default='auto'
-        A model f of the table, by which the targets of neighbours are adjusted to the query, as
-        an appraiser adjusts comparable sales. An adjusted target is ``f(query) + kept (y_j -
-        f(j))``, where f(j) is that of a function which is fitted to other rows. The share of the
-        residuals that is kept is chosen by the validation rows or, without them, by
-        leave-one-out; it is near 0.7 if there are few rows. The neighbourhood is learned for the
-        residuals. Predictions may leave the range of the training targets, but not `bounds`. Far
-        from all training rows, f fades. Rows that are added do not change it. There is no trend
-        for fewer than 10 rows. None is the paper's estimator, ``weights @ targets``.
+        A model f of the table, by which the targets of neighbours are adjusted to the query, as an
+        appraiser adjusts comparable sales. An adjusted target is ``f(query) + kept (y_j - f(j))``,
+        where f(j) comes from a fit without row j. The share of the residuals that is kept is
+        chosen by the validation rows or, without them, by leave-one-out; it is near 0.7 if there
+        are few rows. The neighbourhood is learned for the residuals. Predictions may leave the
+        range of the training targets, but not `bounds`. Far from all training rows, f fades. Rows
+        that are added do not change it. There is no trend for fewer than 10 rows. None is the
+        paper's estimator, ``weights @ targets``.
 
-        'additive' is a ridge regression on the piecewise-linear encoding of each feature [2]_.
-        Its penalty has the smallest leave-one-out error; with `groups` or `times`, whole groups
-        or blocks of time are left out. f(j) is fitted to the other four fifths of the rows, to
-        other groups or to earlier rows. It is fitted to at most 8,192 rows, and there is none for
-        more than 1,024 encoded columns. It stays as it is where rows are removed.
+        'additive' is a ridge regression on the piecewise-linear encoding of each feature [2]_. Its
+        penalty has the smallest leave-one-out error; with `groups` or `times`, whole groups or
+        blocks of time are left out. f(j) is fitted to the four fifths of the rows without row j,
+        to the groups without the group of row j, or to earlier rows. The trend is fitted to at
+        most 8,192 rows; there is no trend for more than 1,024 encoded columns. The trend does not
+        change when rows are removed.
 
         'kernel' and a regressor of scikit-learn's interface are as for :class:`NONARegressor`.
         'auto' is 'kernel' for up to 1,024 encoded columns, but 'additive' with `times` and for a
@@ -166,11 +167,11 @@ class SoftStepKNeighborsRegressor(NeighborRegressor):
         The neighbours in a training step, as for :class:`NONARegressor`.
 
     pool_size : int, default=1024
-        Number of neighbours in each training step, including its batch; all training rows, if
+        Number of neighbours in a training step, including its batch; all training rows, if
         there are fewer. After training the step is narrowed for the whole bank.
 
     batch_size : int, default=256
-        Number of queries in each step.
+        Number of queries in a step.
 
     learning_rate_init : float, default=0.03
         Learning rate of AdamW.
@@ -181,8 +182,8 @@ class SoftStepKNeighborsRegressor(NeighborRegressor):
 
     max_time : float or None, default=None
         Time limit of fit in seconds, for preparation, training and the embedding of the training
-        rows. An epoch that would exceed the limit is not started, but there is at least one. The
-        weights of the best epoch are kept. None: no limit.
+        rows. An epoch that would exceed the limit is not started, but there is at least one epoch.
+        The weights of the best epoch are kept. None: no limit.
 
     early_stopping : bool, default=False
         Whether to set aside `validation_fraction` of the rows and to keep the weights of the
@@ -195,7 +196,7 @@ class SoftStepKNeighborsRegressor(NeighborRegressor):
 
     verbose : bool or int, default=False
         1: a progress line on the standard error stream shows the epoch, the best loss, and an
-        upper bound of the remaining time. 2: a table by skorch with a line for each epoch. Both
+        upper bound of the remaining time. 2: a table by skorch with a line per epoch. Both values
         show the progress of more than 4,096 predictions.
 
     random_state : int, RandomState instance or None, default=None
@@ -211,13 +212,13 @@ class SoftStepKNeighborsRegressor(NeighborRegressor):
 
     scaler_ : StandardScaler, SmoothClipScaler or None
         Standardises the features before they are weighted, without centring for 'dot' and
-        'cosine'. In the given space it only centres them, for 'l2', 'log_l2' and 'l1', which
-        does not change distances. Before a learned embedding it is that of
+        'cosine'. In the given space it only centres them, for 'l2', 'log_l2' and 'l1', which does
+        not change distances. Before a learned embedding it is the scaler of
         :class:`NONARegressor`.
 
     history_ : list of dict
-        skorch's history, a dict for each epoch: ``train_loss`` and ``valid_loss`` (mean squared
-        errors of standardised targets; of several outputs their geometric mean), ``dur``
+        skorch's history, one dict per epoch: ``train_loss`` and ``valid_loss`` (mean squared
+        errors of standardised targets, for several outputs their geometric mean), ``dur``
         (seconds), ``epoch``, and whether a loss is the best. The last epoch also has ``stopped``,
         the reason for the end of training: 'no change', 'max_iter' or 'max_time'. The epoch whose
         weights were kept has ``kept``, True.
@@ -229,7 +230,7 @@ class SoftStepKNeighborsRegressor(NeighborRegressor):
         Number of networks: 1.
 
     n_neighbors_ : int or None
-        Largest number of rows that a prediction can have; None: all.
+        Largest number of rows behind a prediction; None: all rows.
 
     best_loss_ : float
         Validation loss of the epoch whose weights were kept, or training loss without
@@ -257,8 +258,8 @@ class SoftStepKNeighborsRegressor(NeighborRegressor):
     .. [1] Susman, Lin, Suárez-Fariñas and Colonel, "SoftStep: Learning Sparse Similarity Powers
        Deep Neighbor-Based Regression", 2025, arXiv:2506.08139v2, section 3.
     .. [2] Gorishniy et al., "On Embeddings for Numerical Features in Tabular Deep Learning",
-       2022, section 3.2. Features of two values are linear, and so are all where more than 64
-       have more than two.
+       2022, section 3.2. Features of two values are linear. If more than 64 features have more
+       than two values, all features are linear.
 
     Examples
     --------
@@ -300,8 +301,8 @@ class SoftStepKNeighborsRegressor(NeighborRegressor):
     verbose: bool | int = False
     random_state: Any = None
 
-    trend_ = None  # before fit, and of files of earlier versions
-    similarity_ = "log_l2"  # of the same
+    trend_ = None  # before fit, and in files of earlier versions
+    similarity_ = "log_l2"  # in files of earlier versions
 
     _parameter_constraints = SOFTSTEP_CONSTRAINTS | REGRESSOR_CONSTRAINTS
     feature_weights_ = property(feature_weights)
@@ -332,14 +333,14 @@ class SoftStepKNeighborsClassifier(NeighborClassifier):
         Weights of the classes, as for :class:`NONAClassifier`.
 
     smoothing : bool, default=True
-        Whether the classes' frequencies have a learned share in each probability, so that none
-        is 0. False is the paper's form: with ``trend=None``, a probability is a sum of the rows'
-        weights.
+        Whether the classes' frequencies have a learned share in the probabilities, so that no
+        probability is 0. False is the paper's form: with ``trend=None``, a probability is a sum of
+        the rows' weights.
 
     trend : {'auto', 'kernel', 'additive'}, classifier or None, default='auto'
         A second model of the table, whose probabilities F have a share b in the logarithms of
         the odds, ``P(c) ~ votes_c^(1 - b) F(c)^b``, as for :class:`NONAClassifier`. Without
-        `early_stopping`, b is 0.7. There is none for fewer than 10 rows. None is the paper's
+        `early_stopping`, b is 0.7. There is no trend for fewer than 10 rows. None is the paper's
         estimator. 'auto' is 'kernel' for up to 1,024 encoded columns; None with `times` and for a
         sparse `X` of more than 300 columns.
 
@@ -353,7 +354,7 @@ class SoftStepKNeighborsClassifier(NeighborClassifier):
     ----------
     bank_ : NeighborBank
         ``bank_.embeddings`` and ``bank_.targets`` of all rows given to fit, in their order;
-        targets are one-hot, those of several outputs side by side.
+        targets are one-hot, and several outputs are side by side.
 
     targets_ : ClassTargets
         The classes of `y` and their frequencies.
@@ -364,7 +365,7 @@ class SoftStepKNeighborsClassifier(NeighborClassifier):
     See Also
     --------
     NONAClassifier : Learns an embedding, with several networks.
-    SoftStepKNeighborsRegressor : The same for numbers.
+    SoftStepKNeighborsRegressor : The regressor.
     sklearn.neighbors.KNeighborsClassifier : Neighbours in the given space, with a given k.
 
     References
@@ -416,8 +417,8 @@ class SoftStepKNeighborsClassifier(NeighborClassifier):
     verbose: bool | int = False
     random_state: Any = None
 
-    trend_ = None  # before fit, and of files of earlier versions
-    similarity_ = "log_l2"  # of the same
+    trend_ = None  # before fit, and in files of earlier versions
+    similarity_ = "log_l2"  # in files of earlier versions
 
     _parameter_constraints = (
         SOFTSTEP_CONSTRAINTS | CLASSIFIER_CONSTRAINTS | {"smoothing": ["boolean"]}

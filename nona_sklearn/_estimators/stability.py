@@ -1,4 +1,4 @@
-"""How often the rows behind predictions are named again, by other rows or by other networks."""
+"""Stability of neighbours over refits to random rows, or over the networks of an average."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def stability_table(
     n_neighbors: int,
     random_state: Any,
 ) -> Any:
-    """Table of the heaviest neighbours of queries, and how often each is among them again."""
+    """Return the table of `neighbor_stability`."""
     check_integer("n_refits", n_refits, 2)
     check_fraction("subsample", subsample)
     fitted, evaluation = evaluate(estimator, X)
@@ -62,16 +62,16 @@ def stability_table(
 
 
 def is_refitted(fitted: Any) -> bool:
-    """Whether what says which rows are near can be fitted anew without training."""
+    """Return whether feature weights, rather than trained networks, determine the neighbours."""
     return isinstance(fitted.network_.embedding, WeightedFeatures)
 
 
 def _subsamples(
     bank: NeighborBank, n_refits: int, subsample: float, random_state: Any
 ) -> list[np.ndarray]:
-    """Positions of random rows of a bank, or of the rows of random groups, in random order.
+    """Return positions of random rows of a bank, or of the rows of random groups.
 
-    So it is a matter of chance which of equal rows is the first.
+    The order is random, so that equally near rows have equal chances.
     """
     if bank.inputs is None:
         raise ValueError(
@@ -95,16 +95,16 @@ def _subsamples(
 def _refits(
     fitted: Any, evaluation: Evaluation, encoded: torch.Tensor, draws: list[np.ndarray]
 ) -> Iterator[tuple[np.ndarray, Evaluation | None]]:
-    """Positions of rows of the bank, and an evaluation of the queries on these rows alone.
+    """Yield the rows of a refit, and the evaluation of queries on a bank of these rows.
 
-    These rows weigh the features. It is None where no feature says then which rows are near.
+    The rows weight the features. The evaluation is None if the weights tell no rows apart.
     """
     bank, head = fitted.bank_, fitted.network_.head
     y = fitted.targets_.encode(bank.targets.cpu()).reshape(len(bank), -1).double().numpy()
     groups = None if bank.groups is None else bank.groups.cpu().numpy()
     times = None if bank.neighbors.times is None else bank.neighbors.times.cpu().numpy()
     left_out, X = LeftOut(bank.row_weights, groups, times), bank.inputs.numpy()
-    parts = ([rows] for rows in draws)  # of one refit each
+    parts = ([rows] for rows in draws)  # one list per refit
     for (rows,) in with_progress(parts, len(draws), "refits") if fitted.verbose else parts:
         weights = weigh_features(X[rows], y[rows], left_out[rows]).mean_weights
         assert weights is not None
@@ -121,7 +121,7 @@ def _refits(
 
 
 def _networks(fitted: Any, evaluation: Evaluation) -> Iterator[tuple[np.ndarray, Evaluation]]:
-    """All positions of the bank, and an evaluation of the queries by each network alone."""
+    """Yield all positions of the bank, and the evaluation of queries by a single network."""
     networks = evaluation.split_by_head
     if len(networks) < 2:
         raise ValueError(

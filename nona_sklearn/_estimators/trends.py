@@ -1,4 +1,4 @@
-"""The trend beside networks, and networks as the trend beside rows among weighted features."""
+"""Trends beside networks, and networks as the trend of rows among weighted features."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ from ..attention import NONAHead
 from ..embedding import WeightedFeatures
 from ..weighting import Triangular
 
-#: Rows behind a prediction among the features, of numbers and of classes.
+#: Rows behind a prediction among the features, for numbers and for classes.
 N_ROWS, N_ROWS_OF_CLASSES = 15, 20
 
 
 def fit_trend(
     choice: Any, data: TrainingData, targets: Any, *, seed: int, n_jobs: int | None, verbose: int
 ) -> Trend | None:
-    """Fit a trend by its name, or a model; None where the rows allow no additive trend.
+    """Return a fitted trend, by its name or from a model, or None if it cannot be fitted.
 
-    The `seed` is for parameters `random_state` of a model.
+    The `seed` sets the `random_state` of a model.
     """
     ids, weights = np.asarray(data.selection.indices), data.log_prior
     trend: Trend | None
@@ -70,9 +70,9 @@ def fit_trend(
 
 
 def additive_beside(trend: Trend | None, data: TrainingData, targets: Any) -> Trend | None:
-    """The additive trend whose residuals networks learn: the trend itself, or one beside it.
+    """Return the additive trend whose residuals the networks learn, or None.
 
-    A trend that can follow single rows has residuals at near rows that contradict one another.
+    Residuals of a more flexible trend contradict one another at near rows.
     """
     if trend is None or isinstance(trend, AdditiveTrend):
         return trend
@@ -80,7 +80,7 @@ def additive_beside(trend: Trend | None, data: TrainingData, targets: Any) -> Tr
 
 
 def _fit_named(name: str, data: TrainingData, targets: Any) -> Trend | None:
-    """Fit the additive trend or the kernel to the encoded features."""
+    """Return the additive trend or the kernel, fitted to the encoded features."""
     X, y, rows = _encoded(data)
     center = targets.restore(torch.zeros(1, y.shape[1], dtype=torch.float64))[0]
     center, unit = (numbers.reshape(-1).double().numpy() for numbers in (center, targets.unit))
@@ -93,7 +93,7 @@ def _fit_named(name: str, data: TrainingData, targets: Any) -> Trend | None:
 
 
 def _encoded(data: TrainingData) -> tuple[np.ndarray, np.ndarray, LeftOut]:
-    """Features, (n, n_features), targets, (n, n_outputs), weights of mean 1, and related rows."""
+    """Return features (n, n_features), targets (n, n_outputs), and related rows with weights."""
     sample, prior = data.sample, data.log_prior
     assert isinstance(sample.X, Tensor)  # only a table has a trend
     rows = LeftOut(
@@ -105,9 +105,9 @@ def _encoded(data: TrainingData) -> tuple[np.ndarray, np.ndarray, LeftOut]:
 
 
 def feature_weights(trend: Trend | None, data: TrainingData) -> Tensor | None:
-    """Weights of the features among which neighbours are found, (n_features,).
+    """Return a kernel's weights of the features, (n_features,), for the search of neighbours.
 
-    They are those of a kernel: of the trend, if it is one. None if they tell no rows apart.
+    The result is None if the weights tell no rows apart.
     """
     of_targets = trend.trend if isinstance(trend, ClassTrend) else trend
     X, y, rows = _encoded(data)
@@ -115,12 +115,12 @@ def feature_weights(trend: Trend | None, data: TrainingData) -> Tensor | None:
         weights = of_targets.kernel.mean_weights
     else:
         weights = weigh_features(X, y, rows).mean_weights
-    assert weights is not None  # of a kernel that is chosen
+    assert weights is not None  # the kernel is fitted
     return torch.from_numpy(weights) if tell_rows_apart(weights, X) else None
 
 
 def tell_rows_apart(weights: np.ndarray, X: np.ndarray) -> bool:
-    """Whether weighted features, (n_features,) and (n, n_features), show which rows are near."""
+    """Return whether weighted features, (n, n_features), differ between rows."""
     largest_distance = (weights * np.ptp(X, axis=0)).sum()
     return 0 < largest_distance < np.finfo(np.float32).max
 
@@ -134,14 +134,13 @@ def find_among_features(
     n_neighbors: Any,
     blend: Blend,
 ) -> tuple[NeighborNetwork, NeighborBank]:
-    """Take a network and its bank for the trend of a bank among weighted features.
+    """Return the network that weights the features, and a bank in their l1 distance.
 
-    Rows are near by the sum of the absolute differences of their features, times the `weights`,
-    (n_features,). Returns the network that weights the features, and the bank.
+    The given network and bank become the trend. The `weights` have shape (n_features,).
     """
     for module in network.head.modules():
         if isinstance(module, NONAHead):
-            module.bounds = None  # adjusted targets end there, the values of the trend need not
+            module.bounds = None  # bounds hold for adjusted targets, not for the trend
     inner_bank = replace(bank, names=None, numbered=True, target_names=None, levels=None, inputs=X)
     trend = NetworkTrend.from_bank(network, inner_bank)
     if is_whole(n_neighbors, 1):
@@ -161,7 +160,7 @@ def find_among_features(
 
 
 def in_units_of_targets(head: Any, targets: Any) -> None:
-    """Set the bounds of a head, and its mean residual in units of the targets of the bank."""
+    """Set the bounds of a head, and convert its mean residual to the units of the targets."""
     if (bounds := getattr(targets, "bounds", None)) is not None:
         head.bounds, head.whole = bounds, getattr(targets, "whole", False)
     if getattr(head, "shrinkage", 0):

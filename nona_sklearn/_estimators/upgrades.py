@@ -1,4 +1,4 @@
-"""Parameters of files of earlier versions, as parameters of this one."""
+"""Upgrades of parameters in files of earlier versions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .._network.extractor import FeatureExtractor
 from ..weighting import Softmax
 from .parameters import ASSoftmax
 
-#: Of 0.2.0, which had parameters of a feature extractor beside it: their names within it.
+#: New names, within FeatureExtractor, of parameters that version 0.2.0 had beside it.
 OF_EXTRACTOR = {
     "collate_fn": "collate_fn",
     "extractor_learning_rate": "learning_rate",
@@ -16,7 +16,7 @@ OF_EXTRACTOR = {
     "precision": "precision",
     "accelerator": "accelerator",
 }
-#: Of 0.2.0, whose networks are in a file with all their layers.
+#: Parameters of version 0.2.0 that are ignored. Files store networks with all their layers.
 GONE = (
     *("activation", "average", "batch_norm", "learn_temperature", "max_accumulation"),
     "skip_connection",
@@ -24,11 +24,11 @@ GONE = (
 
 
 def upgrade_nona(parameters: dict[str, Any]) -> dict[str, Any]:
-    """Parameters of a NONA estimator."""
+    """Return the upgraded parameters of a NONA estimator."""
     options = {new: parameters[old] for old, new in OF_EXTRACTOR.items() if old in parameters}
     new = _upgrade({k: v for k, v in parameters.items() if k not in OF_EXTRACTOR})
-    new.setdefault("n_neighbors", None)  # of 0.2.0, which had none
-    new.setdefault("trend", None)  # of the same
+    new.setdefault("n_neighbors", None)  # absent in 0.2.0
+    new.setdefault("trend", None)  # absent in 0.2.0
     if options and new.get("feature_extractor") is not None:
         new["feature_extractor"] = FeatureExtractor(new["feature_extractor"], **options)
     if not parameters.get("learn_temperature", True) and new.get("weighting") == "softmax":
@@ -40,17 +40,14 @@ def upgrade_nona(parameters: dict[str, Any]) -> dict[str, Any]:
 
 
 def upgrade_softstep(parameters: dict[str, Any]) -> dict[str, Any]:
-    """Parameters of a SoftStep k-NN estimator, whose trend was chosen by `adjust`.
-
-    Those of 0.2.0 had none, nor had classifiers.
-    """
+    """Return the upgraded parameters of a SoftStep k-NN, whose `adjust` becomes `trend`."""
     new = _upgrade(parameters)
     adjusts = new.pop("adjust", False)
     return {"trend": "additive" if adjusts else None} | new
 
 
 def _upgrade(parameters: dict[str, Any]) -> dict[str, Any]:
-    """Parameters of any estimator."""
+    """Return upgraded parameters that all estimators share."""
     new = {name: value for name, value in parameters.items() if name not in GONE}
     margin = new.pop("margin", None)
     if margin is not None and new["loss"] == "as_softmax":
