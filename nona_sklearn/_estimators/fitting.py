@@ -45,6 +45,7 @@ from .._trend.trend import Trend
 from .._utils.random import local_seed
 from .architectures import Architecture
 from .parameters import FEATURES, validate_parameters
+from .queries import embed_rows
 from .trends import (
     additive_beside,
     feature_weights,
@@ -531,30 +532,3 @@ def embed_unknown(
         donors = np.random.RandomState(0).permutation(len(X))
         given = exchange_column(table, np.arange(len(X))[rows], column, donors[rows])
     return Embedded(embed(network, encoded), network, inputs=TableRows(encoded, given))
-
-
-def embed_rows(
-    network: NeighborNetwork, trend: Trend | None, given: Any, encoded: Tensor | Rows
-) -> Embedded:
-    """Embed rows for a bank with this trend, and raise if distances would overflow.
-
-    `given` holds the unencoded rows, for a trend that takes the table.
-    """
-    embeddings = embed(network, encoded)
-    largest = embeddings.abs().amax() if len(embeddings) else 0.0
-    if not largest <= largest_entry(embeddings):
-        raise ValueError(
-            "Input X contains a value too large for float32, or training diverged: distances "
-            f"between embeddings with entries of {float(largest):g} overflow"
-        )
-    inputs = None
-    if trend is not None:
-        assert isinstance(encoded, Tensor)  # of a table
-        inputs = TableRows(encoded, given if trend.takes_table else None)
-    return Embedded(embeddings, network, inputs=inputs)
-
-
-def embed_queries(fitted: Any, given: Any, encoded: Tensor | Rows) -> Embedded:
-    """Embed queries of an estimator. An estimator with a dense head has no bank and no trend."""
-    trend = fitted.bank_.trend if hasattr(fitted, "bank_") else None
-    return embed_rows(fitted.network_, trend, given, encoded)

@@ -18,17 +18,19 @@ from sklearn.utils.validation import _num_samples, check_is_fitted
 from torch import Tensor
 
 from .._data.names import Names, in_order_of, labels_of, warn_of_other_order
+from .._data.rows import Rows
 from .._data.sample import Embedded, TableRows
-from .._data.source import Source, TableSource
+from .._data.source import Source, TableSource, largest_entry
 from .._data.tables import labels_of_fit, stack_rows
 from .._data.times import read_new_times, read_query_times
 from .._inference.bank import NeighborBank
 from .._inference.evaluation import Evaluation
 from .._inference.explanation import Explanation
+from .._network.network import NeighborNetwork, embed
 from .._training.progress import with_progress
+from .._trend.trend import Trend
 from .._utils.snapshots import snapshot
 from .._utils.validation import check_n_neighbors, is_whole
-from .fitting import embed_queries
 
 N_NEIGHBORS = 5  # of scikit-learn's estimators, by default
 
@@ -59,22 +61,42 @@ def fitted_input(fitted: Any) -> Source:
     return fitted._architecture().input()
 
 
+def embed_rows(
+    network: NeighborNetwork, trend: Trend | None, given: Any, encoded: Tensor | Rows
+) -> Embedded:
+    """Embed rows for a bank with this trend, and raise if distances would overflow.
+
+    `given` holds the unencoded rows, for a trend that takes the table.
+    """
+    embeddings = embed(network, encoded)
+    largest = embeddings.abs().amax() if len(embeddings) else 0.0
+    if not largest <= largest_entry(embeddings):
+        raise ValueError(
+            "Input X contains a value too large for float32, or training diverged: distances "
+            f"between embeddings with entries of {float(largest):g} overflow"
+        )
+    inputs = None
+    if trend is not None:
+        assert isinstance(encoded, Tensor)  # of a table
+        inputs = TableRows(encoded, given if trend.takes_table else None)
+    return Embedded(embeddings, network, inputs=inputs)
+
+
 def query_blocks(fitted: Any, X: Any, with_added: bool = False) -> Iterator[Embedded]:
     """Validate and embed queries in blocks, with their times if a column has them.
 
     `with_added` adds the terms of unknown levels, which regressors need for distributions only.
     """
-    bank = getattr(fitted, "bank_", None)  # a dense head has none
-    source = fitted_input(fitted)
+    bank, source = fitted.bank_, fitted_input(fitted)
     times, added, start = None, None, 0
     for given, encoded in source.blocks(X):
-        if start == 0 and bank is not None:  # X is valid
+        if start == 0:  # X is valid
             times = _times_in_column(fitted, X)
             if with_added or is_classifier(fitted):
                 added = _added_by_unknown_levels(bank, source, X)
         rows = slice(start, start + len(encoded))
         yield replace(
-            embed_queries(fitted, given, encoded),
+            embed_rows(fitted.network_, bank.trend, given, encoded),
             times=None if times is None else times[rows],
             added=None if added is None else added[rows],
         )
@@ -127,7 +149,8 @@ def embeddings_of(fitted: Any, X: Any) -> Tensor:
     if isinstance(X, Embedded):
         return read_queries(fitted, X).embeddings
     blocks = fitted_input(fitted).blocks(X)
-    return torch.cat([embed_queries(fitted, *block).embeddings for block in blocks])
+    embedded = [embed_rows(fitted.network_, None, *block).embeddings for block in blocks]
+    return torch.cat(embedded)
 
 
 def encoded_features(fitted: Any, X: Any) -> Tensor:

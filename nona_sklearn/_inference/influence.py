@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import reduce
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -20,7 +21,9 @@ from .._utils.arrays import spans, spans_of
 from .._utils.threads import cached_property
 from ..attention.functional import attenuation
 from ..attention.prediction import ClassRows, Rows, distance_of
-from .weighted_rows import WeightedRows
+
+if TYPE_CHECKING:
+    from .weighted_rows import WeightedRows
 
 NEGLIGIBLE = 1e-12  # weight: residuals of all rows of less do not change a prediction's digits
 LEAVE_ONE_OUT_PAIRS = 2**18  # pairs at a time for which means without a neighbour are recomputed

@@ -18,6 +18,22 @@ from .._estimators.feature_comparison import ComparedColumn, rows_and_queries, r
 from .._utils.arrays import object_array
 from .formatting import shortened, show
 
+MOST_COLUMNS = 12  # of a table, and classes, that are shown at once
+MORE = 3  # columns beyond these that are not folded either, if no further ones follow
+LONGEST_BAR = 3.5  # em
+#: Lengths of the picture of the rows behind a prediction, which an explorer draws as well.
+SHAPE: dict[str, Any] = {
+    "width": 720,
+    "line": 24,
+    "left": 170,
+    "right": 20,
+    "top": 8,
+    "bottom": 26,
+    "name": 22,  # characters
+    "largest": 8.0,  # radii
+    "smallest": 2.5,
+    "margin": 0.04,  # of the range of the values, at both ends
+}
 MOST_CHARACTERS = 201  # of a text, with the mark of its cut end
 MOST_PIXELS = 48  # of a picture's longer side
 CHANNELS = 1, 3, 4  # grey, colours, colours with transparency

@@ -14,7 +14,7 @@ from .._utils.arrays import object_array
 from .._utils.extras import import_extra
 from .._utils.validation import check_fraction, check_integer, check_lengths, is_missing
 from .answers import OutputAnswers
-from .appearance import Appearance
+from .appearance import LONGEST_BAR, MORE, MOST_COLUMNS, SHAPE, Appearance
 from .displays.learned import EffectDisplay
 from .formatting import (
     DIGITS,
@@ -29,7 +29,6 @@ from .formatting import (
 )
 from .map_data import LEAST_ODDS, Effects, MapData, collect_map_data
 from .page import LONG, footer, render, source, whole_page, write_page
-from .report import LONGEST_BAR, MORE, MOST_COLUMNS, SHAPE
 
 HEIGHT = 760  # pixels of the frame in a notebook
 MAP = "map"  # the element in which Bokeh draws

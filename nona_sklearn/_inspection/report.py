@@ -23,7 +23,7 @@ from .._utils.snapshots import snapshot
 from .._utils.validation import check_fraction, check_integer, is_missing
 from ..embedding import WeightedFeatures
 from .answers import OutputAnswers
-from .appearance import IMAGES, TABLE, Appearance, kind_of
+from .appearance import IMAGES, LONGEST_BAR, MORE, MOST_COLUMNS, SHAPE, TABLE, Appearance, kind_of
 from .counterfactuals import (
     COUNTERFACTUAL,
     N_CANDIDATES,
@@ -47,12 +47,9 @@ from .formatting import (
 from .page import Cell, Table, footer, render, source, whole_page, write_page
 from .unwrap import unwrap
 
-MOST_COLUMNS = 12  # of a table, and classes, that are shown at once
-MORE = 3  # columns beyond these that are not folded either, if there are no others
 MOST_ADJUSTMENTS = 6  # columns whose adjustments are shown at once
 MOST_CHANGES = 4  # of a counterfactual that are named in a sentence
 N_USUAL = 256  # rows of the bank whose distances to their nearest are compared with the query's
-LONGEST_BAR = 3.5  # em
 UNUSUAL = 0.95  # share of these rows that have a nearer one
 SHEET = "report.css"
 SMALL = 0.05  # of the largest adjustment by a column: columns below it are put together
@@ -498,21 +495,6 @@ def _feature_lines(
         ]
         lines.append([row.name, Cell.of_feature(query.shown[0]), *cells, *blank])
     return lines
-
-
-#: Lengths of the picture of the rows behind a prediction, which an explorer draws as well.
-SHAPE: dict[str, Any] = {
-    "width": 720,
-    "line": 24,
-    "left": 170,
-    "right": 20,
-    "top": 8,
-    "bottom": 26,
-    "name": 22,  # characters
-    "largest": 8.0,  # radii
-    "smallest": 2.5,
-    "margin": 0.04,  # of the range of the values, at both ends
-}
 
 
 class _Dots:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import skorch
 import torch
@@ -21,7 +21,9 @@ from .._inference.evaluation import Evaluation
 from .._network.network import NeighborNetwork
 from .._utils.arrays import spans
 from .._utils.threads import FairSemaphore
-from .pools import DatasetPool
+
+if TYPE_CHECKING:
+    from .pools import DatasetPool
 
 LARGE = 2**16  # a table of more rows trains one network, in larger steps
 
