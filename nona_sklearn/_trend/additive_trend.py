@@ -1,4 +1,4 @@
-"""An additive trend: a sum of functions, one of each feature."""
+"""An additive trend: a sum of functions of one feature."""
 
 from __future__ import annotations
 
@@ -20,25 +20,24 @@ from .trend import CrossFittedTrend, Part, parts_of
 if TYPE_CHECKING:
     from .._data.sample import TableRows
 
-MAX_BINS = 8  # of a feature, with as many rows in each bin; 16 bins follow noise
+MAX_BINS = 8  # of a feature, with equal numbers of rows; 16 bins follow noise
 MAX_FITTED_ROWS = 2**13  # more rows take longer, and hardly change a sum of functions
-MAX_CODES = 2**10  # columns of the regression; more would take longer than training
+MAX_CODES = 2**10  # columns of the regression: more would take longer than training
 PENALTIES = np.logspace(-5, 2, 15)  # per row
-LEAST_SCALE = 1e-30  # of a feature: float32 has no slope of less
+LEAST_SCALE = 1e-30  # of a feature: float32 has no slope of a smaller scale
 
 
 class AdditiveFunction(nn.Module):
-    """A sum of piecewise-linear functions, one of each feature: (n, n_features) -> (n, n_outputs).
+    """Map (n, n_features) to (n, n_outputs) by a sum of one piecewise-linear function per feature.
 
-    Beyond the bins a function is constant; features without bins count linearly. The codes of a
-    feature, how far it is through each of its bins, are the piecewise-linear encoding of
-    Gorishniy et al., "On Embeddings for Numerical Features in Tabular Deep Learning" (2022),
-    section 3.2.
+    A function is constant beyond its bins, and linear without bins. The codes of a feature are the
+    piecewise-linear encoding of Gorishniy et al., "On Embeddings for Numerical Features in Tabular
+    Deep Learning" (2022), section 3.2.
     """
 
     columns: Tensor  # (c,), positions of the features with bins
     starts: Tensor  # (c, n_bins), of the bins
-    widths: Tensor  # (c, n_bins), infinite where there is no further bin
+    widths: Tensor  # (c, n_bins), infinite where a feature has fewer bins
     slopes: Tensor  # (n_features, n_outputs), of the features without bins; 0 elsewhere
     rises: Tensor  # (c * n_bins, n_outputs), of the functions in the bins
     constant: Tensor  # (n_outputs,)
@@ -62,12 +61,12 @@ class AdditiveFunction(nn.Module):
         self.register_buffer("constant", constant)
 
     def sum(self, X: Tensor) -> Tensor:
-        """The sum without the constant, in the precision of the slopes."""
+        """Return the sum without the constant, (n, n_outputs), in the precision of the slopes."""
         X = X.to(self.slopes.dtype)
         return X @ self.slopes + codes(X, self.columns, self.starts, self.widths) @ self.rises
 
     def terms(self, X: Tensor, output: int) -> Tensor:
-        """The functions of an output one by one, (n, n_features)."""
+        """Return the values of the functions of one output, (n, n_features)."""
         X = X.to(self.slopes.dtype)
         through = codes(X, self.columns, self.starts, self.widths)
         rises = (through * self.rises[:, output]).unflatten(1, self.starts.shape)
@@ -78,17 +77,17 @@ class AdditiveFunction(nn.Module):
 
 
 def codes(X: Tensor, columns: Tensor, starts: Tensor, widths: Tensor) -> Tensor:
-    """How far each feature is through each of its bins, from 0 to 1, (n, c * n_bins)."""
+    """Return the part of every bin that is below the feature, from 0 to 1, (n, c * n_bins)."""
     through = (X.index_select(1, columns)[..., None] - starts) / widths
     return through.clamp(0.0, 1.0).flatten(1)
 
 
 @storable
 class AdditiveTrend(CrossFittedTrend):
-    """A sum of functions, one of each feature, in units of the targets, by ridge regression.
+    """Additive function in units of the targets, fitted by ridge regression.
 
-    The penalty has the smallest error of left-out rows. Features of more than two values have
-    bins between their quantiles, unless there are more than 64.
+    The penalty minimises the error of left-out rows. Features of more than two values have bins
+    between their quantiles, unless more than 64 features do.
     """
 
     @classmethod
@@ -101,9 +100,9 @@ class AdditiveTrend(CrossFittedTrend):
         center: np.ndarray,
         unit: np.ndarray,
     ) -> Self | None:
-        """Fit the function to as many rows as MAX_FITTED_ROWS; None where that is not possible.
+        """Fit the function to at most MAX_FITTED_ROWS rows. Return None where it cannot be fitted.
 
-        `y`, (n, n_outputs), are encoded targets, which are 0 at `center`, in this `unit`.
+        `y`, (n, n_outputs), are the targets minus `center`, divided by `unit`.
         """
         # Encoded targets of a row without weight may be infinite.
         some = np.flatnonzero(rows.weights > 0)
@@ -126,7 +125,7 @@ class AdditiveTrend(CrossFittedTrend):
 
     @property
     def function(self) -> AdditiveFunction:
-        """The function that is fitted to all rows."""
+        """Return the function that is fitted to all rows."""
         return self.functions[-1]
 
     def evaluate(self, function: AdditiveFunction, rows: TableRows) -> Tensor:
@@ -146,10 +145,10 @@ class AdditiveTrend(CrossFittedTrend):
 
 
 def additive_part(X: Tensor, values: np.ndarray, weights: np.ndarray) -> AdditiveFunction:
-    """The sum of functions of one feature each that is nearest to `values`, (n, n_outputs).
+    """Return the additive function that is nearest to `values`, (n, n_outputs).
 
-    These are values of another function at features `X`, (n, n_features), with `weights`, (n,),
-    whose mean is 1.
+    `values` belong to a function at features `X`, (n, n_features); the mean of `weights`, (n,),
+    is 1.
     """
     some = np.random.RandomState(0).permutation(len(X))[:MAX_FITTED_ROWS]
     X, values, rows = X[torch.from_numpy(some)].cpu(), values[some], LeftOut(weights[some])
@@ -166,7 +165,7 @@ def additive_part(X: Tensor, values: np.ndarray, weights: np.ndarray) -> Additiv
 class _Design:
     """Columns of the regression: features without bins, of deviation 1, and codes of the bins."""
 
-    is_linear: Tensor  # features without bins that differ
+    is_linear: Tensor  # (n_features,), whether a feature without bins varies
     scales: Tensor
     columns: Tensor
     starts: Tensor
@@ -174,7 +173,7 @@ class _Design:
 
     @classmethod
     def from_features(cls, X: Tensor) -> _Design:
-        """The columns that suit features (n, n_features)."""
+        """Choose the columns for features (n, n_features)."""
         columns, starts, widths = _bins(X)
         scales = X.double().std(dim=0, correction=0)
         is_linear = (scales > LEAST_SCALE).index_fill(0, columns, False)
@@ -185,13 +184,13 @@ class _Design:
         return len(self.scales) + self.starts.numel()
 
     def __call__(self, X: Tensor) -> np.ndarray:
-        """Columns of the regression, (n, n_columns)."""
+        """Return the columns of the regression, (n, n_columns)."""
         X = X.double()
         numbers = X[:, self.is_linear] / self.scales.T
         return torch.cat([numbers, codes(X, self.columns, self.starts, self.widths)], 1).numpy()
 
     def function(self, coefficients: np.ndarray, constant: np.ndarray) -> AdditiveFunction:
-        """The function with these coefficients of the columns, (n_columns, n_outputs)."""
+        """Return the function with coefficients (n_columns, n_outputs)."""
         of_numbers, rises = torch.from_numpy(coefficients).tensor_split([len(self.scales)])
         slopes = of_numbers.new_zeros(len(self.is_linear), of_numbers.shape[1])
         slopes[self.is_linear] = of_numbers / self.scales
@@ -206,14 +205,14 @@ class _Design:
 
 
 def _bins(X: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Columns with bins, with where each bin starts and its width, (c, MAX_BINS)."""
+    """Return the positions of features with bins, (c,), and starts and widths, (c, MAX_BINS)."""
     curved = real_valued(X)
     curved = curved if len(curved) <= MAX_WIDENED else []
     starts = torch.zeros(len(curved), MAX_BINS)
     widths = torch.full_like(starts, torch.inf)
     levels = torch.linspace(0, 1, MAX_BINS + 1, dtype=torch.float64)
     for i, j in enumerate(curved):
-        # Values of rows, between which there may be no others.
+        # Edges are values of rows: no value may lie between two of the quantiles.
         edges = X[:, j].double().quantile(levels, interpolation="lower").float().unique()
         n_bins = len(edges) - 1
         starts[i, :n_bins], widths[i, :n_bins] = edges[:-1], edges.diff()
@@ -223,10 +222,9 @@ def _bins(X: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 def _cross_fit(
     X: np.ndarray, y: np.ndarray, rows: LeftOut, parts: Sequence[Part]
 ) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Coefficients and constants of a regression on the rows of each part, at last on all rows.
+    """Return coefficients and constants of a regression for every part, and last for all rows.
 
-    Related rows are left out together where the penalty is chosen, unrelated rows one by one,
-    which takes one decomposition.
+    The penalty is chosen by leaving out related rows together, or else single rows.
     """
     options: dict = {"alpha_per_target": y.shape[1] > 1}
     if rows.groups is not None or rows.times is not None:
@@ -252,5 +250,5 @@ def _cross_fit(
 
 
 def _coefficients(ridge: Ridge | RidgeCV, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Coefficients, (n_columns, n_outputs), and constants, (n_outputs,)."""
+    """Return coefficients, (n_columns, n_outputs), and constants, (n_outputs,)."""
     return ridge.coef_.reshape(y.shape[1], -1).T, np.reshape(ridge.intercept_, -1)

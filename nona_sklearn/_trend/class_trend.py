@@ -1,4 +1,4 @@
-"""A trend of classes: values of another trend, calibrated to logarithms of probabilities."""
+"""A trend of classes: values of a trend, calibrated to logarithms of probabilities."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from .._data.sample import TableRows
 
 INVERSE_PENALTY, MAX_ITER = 10.0, 1000  # of the logistic regression
-#: Between which one factor of the logarithms of a model's probabilities is chosen.
+#: Range of the factor of the logarithms of a model's probabilities.
 MODEL_SLOPES = 0.05, 3.0
 
 
 class LogProbabilities(nn.Module):
-    """``log softmax(values slopes + intercepts)`` of each output in float64, (n, C) -> (n, C).
+    """Map (n, C) to ``log softmax(values slopes + intercepts)`` per output in float64, (n, C).
 
-    C are the classes of all outputs side by side.
+    C is the number of classes of all outputs together.
     """
 
     slopes: Tensor  # (C, C), of logits (columns) by values (rows)
@@ -52,15 +52,15 @@ class LogProbabilities(nn.Module):
 class ClassTrend(Trend):
     """Logarithms of the probabilities of classes, as a function of the features.
 
-    A trend of one-hot rows has a value for each class. A logistic regression on the values at the
-    training rows, which come from the remaining rows, turns them into probabilities. The
-    logarithms of a model's probabilities have one slope.
+    A trend of one-hot targets has one value per class. A logistic regression on the left-out
+    values at the training rows turns them into probabilities. The logarithms of a model's
+    probabilities are multiplied by a single slope.
     """
 
     trend: Trend  # the function whose values are calibrated
-    slopes: np.ndarray  # (C, C), of the logits by the values; 0 between different outputs
+    slopes: np.ndarray  # (C, C), of the logits by the values; 0 between outputs
     intercepts: np.ndarray  # (C,)
-    sizes: tuple[int, ...]  # number of classes of each output
+    sizes: tuple[int, ...]  # number of classes per output
 
     @classmethod
     def fit(
@@ -72,7 +72,7 @@ class ClassTrend(Trend):
         weights: np.ndarray,
         sizes: Sequence[int],
     ) -> ClassTrend:
-        """Calibrate a function's left-out values at weighted one-hot rows `y`, (n, C)."""
+        """Calibrate a trend's left-out values to weighted one-hot targets `y`, (n, C)."""
         values = trend.of_rows(ids, rows)
         calibrate = _scale if trend.takes_table else _regress
         slopes, intercepts = [], []
@@ -84,23 +84,23 @@ class ClassTrend(Trend):
 
     @property
     def takes_table(self) -> bool:
-        """Whether the function reads rows of the table as they were given."""
+        """Return whether the function reads rows of the table as they were given."""
         return self.trend.takes_table
 
     @property
     def is_solved(self) -> bool:
-        """Whether the function is solved anew where rows are removed."""
+        """Return whether the function is solved anew where rows are removed."""
         return self.trend.is_solved
 
     @cached_property
     def calibrated(self) -> LogProbabilities:
-        """From values of the function to logarithms of probabilities."""
+        """Return the module that maps values of the function to logarithms of probabilities."""
         slopes, intercepts = map(torch.from_numpy, (self.slopes, self.intercepts))
         return LogProbabilities(slopes, intercepts, self.sizes)
 
     @cached_property
     def function(self) -> nn.Module:
-        """The function of a block of queries, for a trend of encoded features."""
+        """Return the module that maps encoded features to logarithms of probabilities."""
         trend: Any = self.trend
         return nn.Sequential(trend.function, self.calibrated)
 
@@ -124,7 +124,7 @@ class ClassTrend(Trend):
         return self.calibrated.to(values.device)(values)
 
     def shifts(self, removed: np.ndarray, rows: TableRows) -> np.ndarray:
-        """Changes of the values at queries without each row; the calibration stays."""
+        """Return changes of values at queries where one row is removed; the calibration stays."""
         return self._calibrate_shifts(self.trend(rows).cpu(), self.trend.shifts(removed, rows))
 
     def shifts_of_rows(
@@ -134,7 +134,7 @@ class ClassTrend(Trend):
         return self._calibrate_shifts(torch.from_numpy(self.trend.of_rows(ids, rows)), shifts)
 
     def _calibrate_shifts(self, values: Tensor, shifts: np.ndarray) -> np.ndarray:
-        """Changes of the logarithms, (q, n, C), where values (q, C) change."""
+        """Return changes of the logarithms, (q, n, C), where values (q, C) shift by `shifts`."""
         calibrated, moved = self.calibrated.cpu(), values[:, None] + torch.from_numpy(shifts)
         logarithms = calibrated(moved.flatten(0, 1)).reshape(moved.shape)
         return (logarithms - calibrated(values)[:, None]).numpy()
@@ -150,22 +150,22 @@ class ClassTrend(Trend):
         return self if trend is self.trend else replace(self, trend=trend)
 
     def without(self, ids: np.ndarray) -> ClassTrend:
-        """The trend without some rows, and the same calibration.
+        """Return the trend without the rows of `ids`, with the same calibration.
 
-        So the value of a kernel at a row that is removed is what it was while it was left out.
+        The value at a removed row is therefore its left-out value.
         """
         trend = self.trend.without(ids)
         return self if trend is self.trend else replace(self, trend=trend)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out what is computed from the fields."""
+        """Leave out attributes that are computed from the fields."""
         return {field.name: vars(self)[field.name] for field in fields(self)}
 
 
 def _scale(
     values: np.ndarray, one_hot: np.ndarray, weights: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The same slope for all classes, (c, c), with the least log loss, and intercepts of 0."""
+    """Return a common slope of all classes, (c, c), of least log loss, and intercepts of 0."""
 
     def loss(slope: float) -> float:
         return -float(weights @ (one_hot * log_softmax(slope * values, axis=1)).sum(axis=1))
@@ -177,7 +177,7 @@ def _scale(
 def _regress(
     values: np.ndarray, one_hot: np.ndarray, weights: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Slopes (c, c) and intercepts (c,) of a logistic regression of an output's classes."""
+    """Return slopes (c, c) and intercepts (c,) of a logistic regression of one output."""
     n_classes = one_hot.shape[1]
     if n_classes == 1:
         return np.zeros((1, 1)), np.zeros(1)
@@ -185,7 +185,7 @@ def _regress(
     with one_blas_thread():
         regression.fit(values, one_hot.argmax(axis=1), weights)
     slopes, intercepts = regression.coef_, regression.intercept_
-    if n_classes == 2:  # the logit of the second class alone
+    if n_classes == 2:  # the regression has only the logit of the second class
         slopes = np.concatenate([0 * slopes, slopes])
         intercepts = np.concatenate([0 * intercepts, intercepts])
     return slopes.T, intercepts

@@ -1,7 +1,7 @@
 """A trend by kernel ridge regression, whose predictions of left-out rows have a closed form.
 
-From top to bottom: the kernel; the inverse of its matrix; how rows are left out; the choice of a
-kernel; the function; the trend.
+The file defines the kernel, the inverse of its matrix, how rows are left out, the choice of a
+kernel, the function, and the trend, in this order.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from .trend import Trend
 if TYPE_CHECKING:
     from .._data.sample import TableRows
 
-METRIC_ROWS = 1000  # by which features are weighted: more rows hardly change the weights
-CHOICE_ROWS = 600  # by which the ridge and the variances are chosen
+METRIC_ROWS = 1000  # that determine feature weights: more rows hardly change the weights
+CHOICE_ROWS = 600  # that determine the ridge and the variances
 GRADIENT_ROWS = 300  # at which gradients are taken
-N_ROUNDS = 3  # of weights of features, computed from the gradients of the function before
-LEAST_WEIGHT = 0.01  # of the largest: features of less do not count in distances
-TOO_FAR = 1.15  # times the least error: further rounds are in vain
+N_ROUNDS = 3  # of feature weights, computed from the gradients of the previous function
+LEAST_WEIGHT = 0.01  # relative to the largest: features below it do not count in distances
+TOO_FAR = 1.15  # times the least error: rounds stop, as they no longer help
 LENGTH = 2.0  # of the kernel, in median distances
 RIDGES = (1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0, 3.0, 10.0)
 START_RIDGE = 1e-2
@@ -39,37 +39,37 @@ SHARPNESS = 10  # of the peak: how many times shorter it is
 PEAKS = (0.0, 0.1, 0.3, 1.0, 3.0)  # variance of the peak
 CONSTANT = 10.0  # variance of the constant
 
-EXACT_ROWS = 3000  # with a coefficient for every row; of more rows, the landmarks alone have one
+EXACT_ROWS = 3000  # with a coefficient for every row; beyond, only landmarks have one
 N_LANDMARKS = 1000
-#: Rows to which the function is fitted: more take too long.
+#: Most rows to which the function is fitted: more take too long.
 MAX_KERNEL_ROWS, MAX_TIMED_KERNEL_ROWS = 10_000, 6000
-JITTER = 1e-6  # added to the kernel at landmarks, of which two may be equal
+JITTER = 1e-6  # added to the kernel at landmarks, since two may be equal
 BLOCK_PAIRS = 2**21  # distances that are held at a time
 
 
 @storable
 @dataclass(frozen=True)
 class Kernel:
-    """A Laplace kernel of weighted features, with a peak, a linear one and a constant; the ridge.
+    """A Laplace kernel of weighted features plus a peak, a linear part and a constant; the ridge.
 
-    ``k(x, z) = exp(-d) + peak exp(-10 d) + slope x z + constant`` with ``d = |v (x - z)|_1``. The
-    peak is what near rows alone have in common, such as a row and its twin. All variances are in
-    units of that of the Laplace kernel.
+    The kernel is ``k(x, z) = exp(-d) + peak exp(-10 d) + slope x z + constant`` with
+    ``d = |v (x - z)|_1``. The peak is the covariance that only near rows share, such as a row and
+    its twin. Variances are relative to the variance of the Laplace kernel.
     """
 
     weights: np.ndarray  # v, (n_features,), in units of one over the kernel's length
     slope: float = 0.0  # variance of the slopes
     peak: float = 0.0  # variance of the peak
     ridge: float = START_RIDGE  # variance of the noise of a row of weight 1
-    #: The mean weights of all rounds in which they were sought, (n_features,). They hardly depend
-    #: on which of several rounds of about the same error is the best.
+    #: Mean weights over all rounds, (n_features,). The mean hardly depends on which round is the
+    #: best among rounds of about the same error.
     mean_weights: np.ndarray | None = None
 
     @classmethod
     def of_length(cls, X: np.ndarray, weights: np.ndarray) -> Kernel:
-        """A kernel whose length is a multiple of the median distance of rows.
+        """Return a kernel whose length is a multiple of the rows' median distance.
 
-        Where most rows are equal, it is a multiple of the mean distance.
+        The mean distance replaces the median where most rows are equal.
         """
         Z = X * weights
         distances = cdist(Z[:CHOICE_ROWS], Z, "cityblock")
@@ -77,22 +77,22 @@ class Kernel:
         return cls(weights / max(length, np.finfo(float).tiny))
 
     def __call__(self, X: np.ndarray, Z: np.ndarray) -> np.ndarray:
-        """Values for all pairs of two sets of rows, (n, m)."""
+        """Return the kernel of rows X (n, n_features) and Z (m, n_features), (n, m)."""
         return self.add_parts(self.laplace(X, Z), X, Z)
 
     def laplace(self, X: np.ndarray, Z: np.ndarray) -> np.ndarray:
-        """The Laplace kernel alone, (n, m)."""
+        """Return the Laplace kernel alone, (n, m)."""
         some = self.weights > 0
         weights = self.weights[some]
         return np.exp(-cdist(X[:, some] * weights, Z[:, some] * weights, "cityblock"))
 
     def add_parts(self, laplace: np.ndarray, X: np.ndarray, Z: np.ndarray) -> np.ndarray:
-        """The sum of the kernels, (n, m), from the Laplace kernel."""
+        """Return the sum of all parts, (n, m), given the Laplace kernel."""
         return with_peak(laplace, self.peak) + self.slope * (X @ Z.T) + CONSTANT
 
 
 def with_peak(laplace: Any, peak: float) -> Any:
-    """Values of a Laplace kernel, an array or a tensor, with the peak."""
+    """Return a Laplace kernel, an array or a tensor, plus the peak."""
     return laplace + peak * laplace**SHARPNESS if peak else laplace
 
 
@@ -118,16 +118,16 @@ class Inverse:
         return cls(1 / D, -1.0, solve_triangular(factor, scaled.T, lower=True))
 
     def __matmul__(self, y: np.ndarray) -> np.ndarray:
-        """Its product with vectors, (n, c)."""
+        """Return the product with vectors (n, c)."""
         return self.shift[:, None] * y + self.sign * (self.half.T @ (self.half @ y))
 
     @cached_property
     def diagonal(self) -> np.ndarray:
-        """Its diagonal, (n,)."""
+        """Return the diagonal, (n,)."""
         return self.shift + self.sign * np.einsum("ij,ij->j", self.half, self.half)
 
     def entries(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
-        """Its entries in some rows and columns, (len(rows), len(columns))."""
+        """Return the entries in rows and columns, (len(rows), len(columns))."""
         same = rows[:, None] == columns
         return same * self.shift[rows, None] + self.sign * (
             self.half[:, rows].T @ self.half[:, columns]
@@ -135,7 +135,7 @@ class Inverse:
 
 
 def cholesky(K: np.ndarray, D: np.ndarray) -> np.ndarray:
-    """Cholesky factor of ``K + D`` for a diagonal D, (n, n); its upper triangle is arbitrary."""
+    """Return the Cholesky factor of ``K + D``, (n, n), with an arbitrary upper triangle."""
     matrix = K.copy()
     matrix.flat[:: len(K) + 1] += D
     factor, failed = lapack.dpotrf(matrix, lower=True, overwrite_a=True)
@@ -147,11 +147,11 @@ def cholesky(K: np.ndarray, D: np.ndarray) -> np.ndarray:
 @storable
 @dataclass(frozen=True)
 class LeftOut:
-    """How much rows count, and from which rows they are predicted where they are left out."""
+    """Weights of the rows, and the rows that are left out together with a row."""
 
     weights: np.ndarray  # (n,)
-    groups: np.ndarray | None = None  # (n,), left out together; None: every row by itself
-    times: np.ndarray | None = None  # (n,): a row is predicted from earlier ones of any group
+    groups: np.ndarray | None = None  # (n,), left out together; None: rows are left out one by one
+    times: np.ndarray | None = None  # (n,): a row is predicted from earlier rows of any group
 
     def __getitem__(self, rows: np.ndarray | slice) -> LeftOut:
         groups = None if self.groups is None else self.groups[rows]
@@ -159,7 +159,7 @@ class LeftOut:
         return LeftOut(self.weights[rows], groups, times)
 
     def solve(self, K: np.ndarray, y: np.ndarray, ridge: float) -> tuple[np.ndarray, np.ndarray]:
-        """Coefficients of ``(K + ridge / weights) a = y``, (n, c), and errors of left-out rows."""
+        """Return a, (n, c), with ``(K + ridge / weights) a = y``, and errors of left-out rows."""
         if self.times is not None:
             return self._solve_in_order(K, y, ridge)
         inverse = Inverse.from_matrix(K, ridge / self.weights)
@@ -167,7 +167,7 @@ class LeftOut:
         return a, self.errors(inverse, a)
 
     def errors(self, inverse: Inverse, a: np.ndarray) -> np.ndarray:
-        """Errors of rows without themselves or their group G, ``inverse_GG^-1 a_G``, (n, c)."""
+        """Return errors of rows left out with their group G, ``inverse_GG^-1 a_G``, (n, c)."""
         if self.groups is None:
             return a / inverse.diagonal[:, None]
         errors = np.empty_like(a)
@@ -179,10 +179,10 @@ class LeftOut:
     def _solve_in_order(
         self, K: np.ndarray, y: np.ndarray, ridge: float
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Coefficients and errors where rows are predicted from earlier ones.
+        """Return coefficients and errors where rows are predicted from earlier rows.
 
-        For the Cholesky factor L of the matrix in the order of times, the errors of the rows G of
-        one time are ``L_GG (L^-1 y)_G``.
+        The errors of the rows G of one time are ``L_GG (L^-1 y)_G``, for the Cholesky factor L of
+        the matrix in the order of times.
         """
         assert self.times is not None
         order = self.times.argsort(kind="stable")
@@ -196,7 +196,7 @@ class LeftOut:
         return a, errors
 
     def loss(self, errors: np.ndarray) -> float:
-        """Geometric mean of the outputs' mean squared errors."""
+        """Return the geometric mean of the outputs' mean squared errors."""
         losses = np.average(np.square(errors), axis=0, weights=self.weights)
         return float(np.exp(np.log(losses.clip(np.finfo(float).tiny)).mean()))
 
@@ -204,11 +204,10 @@ class LeftOut:
 def choose_kernel(
     X: np.ndarray, y: np.ndarray, rows: LeftOut, peaks: Sequence[float] = PEAKS
 ) -> Kernel:
-    """Weigh features (n, n_features), then choose ridge, slope and peak, one after the other.
+    """Weight features (n, n_features), then choose ridge, slope and peak in turn.
 
-    Errors of left-out rows make all choices, of some rows. All slopes are tried: a little of the
-    linear part may be worse than none, and much of it better. `y` are encoded targets,
-    (n, n_outputs).
+    The choices minimise the errors of left-out rows for encoded targets `y`, (n, n_outputs). All
+    slopes are tried, since the loss may have several minima.
     """
     kernel = weigh_features(X, y, rows)
     some = _in_random_order(len(X))[:CHOICE_ROWS]
@@ -241,7 +240,7 @@ def choose_kernel(
 
 
 def _climb(candidates: Sequence[float], start: float, loss: Callable[[float], float]) -> float:
-    """The candidate from which neither neighbour has a lower loss."""
+    """Return a candidate whose two neighbours have no lower loss."""
     i = candidates.index(start)
     for step in (1, -1):
         while 0 <= i + step < len(candidates) and loss(candidates[i + step]) < loss(candidates[i]):
@@ -250,10 +249,10 @@ def _climb(candidates: Sequence[float], start: float, loss: Callable[[float], fl
 
 
 def weigh_features(X: np.ndarray, y: np.ndarray, rows: LeftOut) -> Kernel:
-    """A kernel with weights of the features, and with the variances from which a choice starts.
+    """Return a kernel with feature weights, and with initial variances.
 
-    The weights are mean gradients of the function itself at some rows, in a few rounds, as in a
-    recursive feature machine [1]_. The round of the least error is taken.
+    A few rounds set the weights to mean gradients of the function, as in a recursive feature
+    machine [1]_. The round of least error is returned.
 
     References
     ----------
@@ -286,7 +285,7 @@ def weigh_features(X: np.ndarray, y: np.ndarray, rows: LeftOut) -> Kernel:
 def _squared_gradients(
     kernel: Kernel, laplace: np.ndarray, X: np.ndarray, a: np.ndarray
 ) -> np.ndarray:
-    """Mean squared gradients of the Laplace part with respect to each feature, (n_features,)."""
+    """Return mean squared gradients of the Laplace part by the features, (n_features,)."""
     laplace = laplace[:GRADIENT_ROWS]
     squares = np.zeros(X.shape[1])
     for j in np.flatnonzero(kernel.weights):
@@ -296,16 +295,15 @@ def _squared_gradients(
 
 
 def _in_random_order(n_rows: int) -> np.ndarray:
-    """Positions of the rows in an order that is the same for every random_state."""
+    """Return a permutation of the rows that is the same for every random_state."""
     return np.random.RandomState(0).permutation(n_rows)
 
 
 class KernelFunction(nn.Module):
-    """``constant + x slopes + sum_i a_i (exp(-d_i) + peak exp(-10 d_i))``, in float64.
+    """Map (n, n_features) to (n, n_outputs) in float64 by the fitted function.
 
-    (n, n_features) -> (n, n_outputs), with distances ``d_i = |v (x - x_i)|_1`` to the rows with a
-    coefficient, X (m, n_features) and a (m, n_outputs). Features of weight 0 take part in the
-    slopes alone.
+    The function is ``constant + x slopes + sum_i a_i (exp(-d_i) + peak exp(-10 d_i))`` with
+    distances ``d_i = |v (x - x_i)|_1`` to m rows. Features of weight 0 only enter the slopes.
     """
 
     columns: Tensor
@@ -338,19 +336,19 @@ class KernelFunction(nn.Module):
 class KernelTrend(Trend):
     """A function of the features in units of the targets, by kernel ridge regression.
 
-    ``f(x) = center + unit sum_i c_i k(x, x_i)``, where i are the landmarks: all rows that it is
-    fitted to, or some of them if these are many (Nyström's approximation [1]_). The value at one
-    of these rows is that of the function which is fitted to the remaining rows.
+    The function is ``f(x) = center + unit sum_i c_i k(x, x_i)`` with landmarks i. The landmarks
+    are all fitted rows, or a sample of many rows (Nyström's approximation [1]_). The value at a
+    fitted row comes from the function that is fitted to the remaining rows.
 
     References
     ----------
     .. [1] Williams and Seeger, "Using the Nyström Method to Speed Up Kernel Machines", 2000, NIPS.
     """
 
-    ids: np.ndarray  # (n,), of the rows that it is fitted to, ascending
-    X: np.ndarray  # (n, n_features), their encoded features in float32
-    y: np.ndarray  # (n, n_outputs), their encoded targets
-    rows: LeftOut  # how much they count, and which are left out together
+    ids: np.ndarray  # (n,), ids of the fitted rows, ascending
+    X: np.ndarray  # (n, n_features), encoded features of the rows in float32
+    y: np.ndarray  # (n, n_outputs), encoded targets of the rows
+    rows: LeftOut  # weights, groups and times of the rows
     kernel: Kernel
     center: np.ndarray  # (n_outputs,), of encoded targets
     unit: np.ndarray  # (n_outputs,), of encoded targets
@@ -371,10 +369,7 @@ class KernelTrend(Trend):
         unit: np.ndarray,
         peaks: Sequence[float] = PEAKS,
     ) -> KernelTrend:
-        """Choose a kernel by some of the rows, and fit the function to at most MAX_KERNEL_ROWS.
-
-        The arrays and `rows` are of all rows.
-        """
+        """Choose a kernel on a sample of the rows, and fit at most MAX_KERNEL_ROWS rows."""
         kernel = choose_kernel(X, y, rows, peaks)
         n_fitted = MAX_KERNEL_ROWS if rows.times is None else MAX_TIMED_KERNEL_ROWS
         some = np.sort(_in_random_order(len(X))[:n_fitted])
@@ -391,7 +386,7 @@ class KernelTrend(Trend):
         center: np.ndarray,
         unit: np.ndarray,
     ) -> KernelTrend:
-        """Fit the function to all rows, with a kernel that is chosen."""
+        """Fit the function to all rows with a given kernel."""
         Z = X.astype(float)
         with one_blas_thread():
             if _is_exact(rows):
@@ -403,29 +398,29 @@ class KernelTrend(Trend):
                 duals = inverse @ y
                 errors = rows.errors(inverse, duals)
                 coefficients = solve_triangular(factor, F.T @ duals, lower=True, trans="T")
-        # In the order of memory that files have, on which last digits of products depend.
+        # Files have this memory order, and the last digits of products depend on the order.
         solution = map(np.ascontiguousarray, (duals, errors, coefficients))
         return cls(ids, X, y, rows, kernel, center, unit, *solution)
 
     @cached_property
     def function(self) -> KernelFunction:
-        """The function of a block of queries."""
+        """Return the module that maps encoded features to values."""
         X = torch.from_numpy(self._rows_with_coefficients)
         a, center = torch.from_numpy(self.coefficients * self.unit), torch.from_numpy(self.center)
         return KernelFunction(X, a, center, self.kernel)
 
     def __call__(self, rows: TableRows) -> Tensor:
-        """Values at queries, (q, n_outputs) in float64, with gradients."""
+        """Return values at queries, (q, n_outputs) in float64, with gradients."""
         X = rows.encoded
         function = self.function.to(X.device)
         blocks = spans(len(X), max(1, BLOCK_PAIRS // max(1, len(function.a))))
         return torch.cat([function.a[:0], *(function(X[block]) for block in blocks)])
 
     def from_earlier(self, rows: TableRows, cutoff_times: Tensor) -> Tensor:
-        """Values at queries, each of the function fitted to rows before its cutoff time, (q,).
+        """Return values at queries, (q, n_outputs), fitted to rows before cutoff times (q,).
 
-        For the Cholesky factor L of the matrix in the order of times, that of earlier rows is its
-        upper left part, so that ``f(q) = sum_i (L^-1 k(q))_i (L^-1 y)_i`` over earlier rows.
+        The value is ``f(q) = sum_i (L^-1 k(q))_i (L^-1 y)_i`` over earlier rows i, where L is the
+        Cholesky factor in the order of times, whose upper left part belongs to the earlier rows.
         """
         times = self.rows.times
         if times is None or bool((cutoff_times > times.max()).all()):
@@ -455,9 +450,9 @@ class KernelTrend(Trend):
         return values
 
     def moved(self, ids: np.ndarray, rows: TableRows) -> Tensor:
-        """Values at its rows if they had these features, (len(ids), n_outputs).
+        """Return values at the rows of `ids` if they had new features, (len(ids), n_outputs).
 
-        They change as the function that is fitted to all rows does.
+        A value changes by the change of the function that is fitted to all rows.
         """
         positions, is_fitted = self._positions(ids)
         residuals = self.kernel.ridge / self.rows.weights[:, None] * self.duals
@@ -467,28 +462,27 @@ class KernelTrend(Trend):
         return values + torch.from_numpy(apart).to(values.device)
 
     def _positions(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Positions of the rows that it is fitted to, and which of the ids these are, bool."""
+        """Return positions of the ids among the fitted rows, and whether an id is fitted."""
         is_fitted = np.isin(ids, self.ids)
         return np.searchsorted(self.ids, ids[is_fitted]), is_fitted
 
     @property
     def leaves_out_single_rows(self) -> bool:
-        """Whether a row is left out by itself: not with its group, nor with later rows."""
+        """Return whether a row is left out alone, without its group and later rows."""
         return self.rows.groups is None and self.rows.times is None
 
     def residuals_without(
         self, queries: np.ndarray, ids: np.ndarray, residuals: np.ndarray
     ) -> np.ndarray:
-        """Residuals of some rows without each query, too, (q, len(ids), n_outputs).
+        """Return left-out residuals of rows where a query is removed, (q, len(ids), n_outputs).
 
-        `queries` are ids as well; `residuals`, (len(ids), n_outputs), are of the rows without
-        themselves. For the inverse B of the matrix, the residual of row j without j
-        and i is ``(a_j - r a_i) / (B_jj - r B_ij)`` with ``r = B_ij / B_ii``. Residuals of a query
-        itself, and of rows that the function is not fitted to, stay.
+        The residual of row j without rows i and j is ``(a_j - r a_i) / (B_jj - r B_ij)`` with
+        ``r = B_ij / B_ii``, for the inverse B of the matrix. Residuals of the query and of rows
+        that are not fitted stay.
         """
         (i, is_query), (j, is_row) = map(self._positions, (queries, ids))
         with one_blas_thread():
-            inverse = self._inverse  # threads wait for the first that computes it
+            inverse = self._inverse  # threads wait until a thread has computed it
             pairs, diagonal = inverse.entries(i, j), inverse.diagonal[j]  # B_ij, B_jj
             ratios = pairs / inverse.diagonal[i][:, None]  # products of both may underflow
         differ, a = i[:, None] != j, self.unit * self.duals
@@ -500,10 +494,10 @@ class KernelTrend(Trend):
         return result
 
     def shifts(self, removed: np.ndarray, rows: TableRows) -> np.ndarray:
-        """Changes of the values at queries without each row, (q, len(removed), n_outputs).
+        """Return changes of values at queries without a row, (q, len(removed), n_outputs).
 
-        `removed` are ids. For the inverse B of the matrix, the value at q changes by
-        ``-(B k(q))_j a_j / B_jj`` without row j. Landmarks are kept.
+        Without row j, the value at q changes by ``-(B k(q))_j a_j / B_jj``, for the inverse B of
+        the matrix. The landmarks stay.
         """
         Z = self._rows_with_coefficients
         with one_blas_thread():
@@ -514,10 +508,9 @@ class KernelTrend(Trend):
     def shifts_of_rows(
         self, removed: np.ndarray, ids: np.ndarray, rows: TableRows, query: int | None = None
     ) -> np.ndarray:
-        """Changes of the values at its rows, (len(ids), len(removed), n_outputs).
+        """Return changes of left-out values at rows, (len(ids), len(removed), n_outputs).
 
-        With a `query`, the values are those without this row as well, where rows are left out by
-        themselves.
+        A `query`, an id, is left out as well, where rows are left out one by one.
         """
         positions, is_fitted = self._positions(ids)
         changes = np.empty((len(ids), len(removed), len(self.unit)))
@@ -544,14 +537,14 @@ class KernelTrend(Trend):
         return changes
 
     def _of_ids(self, ids: np.ndarray, of_rows: np.ndarray) -> np.ndarray:
-        """Numbers of its rows, (..., n, n_outputs), for these ids; 0 for ids that it lacks."""
+        """Select numbers of rows, (..., n, n_outputs), by ids; 0 for ids that are not fitted."""
         positions, is_fitted = self._positions(ids)
         numbers = np.zeros((*of_rows.shape[:-2], len(ids), of_rows.shape[-1]))
         numbers[..., is_fitted, :] = of_rows[..., positions, :]
         return numbers
 
     def _entries(self, rows: np.ndarray) -> np.ndarray:
-        """Entries of the inverse, (len(rows), n)."""
+        """Return rows of the inverse, (len(rows), n)."""
         if _is_exact(self.rows):
             return self._smoother[rows]
         return self._inverse.entries(rows, np.arange(len(self.ids)))
@@ -571,7 +564,7 @@ class KernelTrend(Trend):
 
     @cached_property
     def _smoother(self) -> np.ndarray:
-        """Matrix from targets to coefficients, (m, n): the inverse, where all rows have one."""
+        """Return the matrix from targets to coefficients, (m, n)."""
         inverse = self._inverse
         with one_blas_thread():
             if _is_exact(self.rows):
@@ -587,11 +580,11 @@ class KernelTrend(Trend):
         neighbors: Any = None,
         groups: np.ndarray | None = None,
     ) -> KernelTrend:
-        """The trend itself, since it keeps the rows alone that it is fitted to."""
+        """Return the trend itself, which only stores fitted rows."""
         return self
 
     def without(self, ids: np.ndarray) -> KernelTrend:
-        """The trend with the same kernel, fitted anew to the rows that are left."""
+        """Return a trend with the same kernel that is fitted to the remaining rows."""
         kept = ~np.isin(self.ids, ids)
         if kept.all():
             return self
@@ -599,19 +592,18 @@ class KernelTrend(Trend):
         return KernelTrend.solve(*rows, self.kernel, self.center, self.unit)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out what is computed from the fields."""
+        """Leave out attributes that are computed from the fields."""
         return {field.name: vars(self)[field.name] for field in fields(self)}
 
 
 def _shifts_left_out(
     entries: np.ndarray, left_out: np.ndarray, a: np.ndarray, diagonal: np.ndarray
 ) -> np.ndarray:
-    """Changes of left-out values without each row as well, (m, s, n, n_outputs).
+    """Return changes of left-out values where a row is removed as well, (m, s, n, n_outputs).
 
-    The rows of a set S are left out together; `left_out`, (m, s), are m sets, and `entries`,
-    (m, s, n), their rows of the inverse B. Without S, ``a - B_:S e`` takes the place of the dual
-    coefficients a, with the errors ``e = B_SS^-1 a_S``, and ``B - B_:S B_SS^-1 B_S:`` that of the
-    inverse. Values do not change without a row of S itself.
+    `left_out`, (m, s), holds m sets S of rows that are left out together, and `entries`,
+    (m, s, n), the rows S of the inverse B. Without S, the dual coefficients are ``a - B_:S e``
+    with errors ``e = B_SS^-1 a_S``, and the inverse is ``B - B_:S B_SS^-1 B_S:``.
     """
     within = np.take_along_axis(entries, left_out[:, None], axis=2)
     weights = np.linalg.solve(within, entries)
@@ -623,17 +615,17 @@ def _shifts_left_out(
 
 
 def _is_exact(rows: LeftOut) -> bool:
-    """Whether each of the rows has a coefficient: values of earlier rows need that."""
+    """Return whether every row has a coefficient, as values of earlier rows require."""
     return len(rows.weights) <= EXACT_ROWS or rows.times is not None
 
 
 def _landmarks(n_rows: int) -> np.ndarray:
-    """Positions of the landmarks among so many rows."""
+    """Return positions of the landmarks among n rows."""
     return _in_random_order(n_rows)[:N_LANDMARKS]
 
 
 def _nystrom_features(X: np.ndarray, kernel: Kernel) -> tuple[np.ndarray, np.ndarray]:
-    """Features F (n, m) with ``F F'`` near the kernel, ``F = k(X, Z) L^-T``, and L (m, m).
+    """Return ``F = k(X, Z) L^-T``, (n, m), with ``F F'`` near the kernel, and L (m, m).
 
     L is the Cholesky factor of the kernel at the landmarks Z.
     """

@@ -24,8 +24,8 @@ from .trend import CrossFittedTrend, parts_of
 if TYPE_CHECKING:
     from .._data.sample import TableRows
 
-LARGEST_PREDICTION = 1e150  # as of targets: float64 still holds its square
-LEAST_PROBABILITY = 1e-3  # of a class, which few rows cannot tell from 0
+LARGEST_PREDICTION = 1e150  # the bound of targets: float64 still holds its square
+LEAST_PROBABILITY = 1e-3  # of a class: few rows cannot distinguish less from 0
 
 
 @dataclass(frozen=True)
@@ -37,11 +37,11 @@ class Numbers:
     wrapper: ClassVar[str] = "MultiOutputRegressor"
 
     def stand_in(self, y: np.ndarray) -> Any:
-        """A model in place of the regressor for targets (n, n_outputs); None: the regressor."""
+        """Return a model that replaces the regressor where no row is fitted, or None."""
         return None if len(y) else DummyRegressor()
 
     def predict(self, model: Any, X: Any) -> np.ndarray:
-        """The predictions of a fitted model, (q, n_outputs) in float64."""
+        """Return the predictions of a fitted model, (q, n_outputs) in float64."""
         return _checked(_ask(model, "predict", X), (_num_samples(X), self.n_outputs), model)
 
 
@@ -55,16 +55,16 @@ class Classes:
 
     @property
     def n_outputs(self) -> int:
-        """Number of columns of labels."""
+        """Return the number of columns of labels."""
         return len(self.classes)
 
     def stand_in(self, y: np.ndarray) -> Any:
-        """A model of the frequencies, where an output has a single class, which many refuse."""
+        """Return a model of frequencies if an output has a single class, or None."""
         several = len(y) and all(len({*column.tolist()}) > 1 for column in y.T)
         return None if several else DummyClassifier()
 
     def predict(self, model: Any, X: Any) -> np.ndarray:
-        """Logarithms of the probabilities, (q, C); classes that a model has not seen are rare."""
+        """Return log probabilities, (q, C); classes that a model has not seen are rare."""
         predictions = _ask(model, "predict_proba", X)
         model_classes = getattr(model, "classes_", None)
         if model_classes is None:
@@ -98,7 +98,7 @@ class Classes:
 class ModelTrend(CrossFittedTrend):
     """A function of the rows of a table, by clones of a model."""
 
-    answers: Numbers | Classes  # how predictions of the model become values
+    answers: Numbers | Classes  # turns predictions of the model into values
 
     takes_table = True
 
@@ -117,10 +117,9 @@ class ModelTrend(CrossFittedTrend):
         n_jobs: int | None = None,
         verbose: int = 0,
     ) -> ModelTrend:
-        """Fit clones of a model to all rows of a table, and to parts of them.
+        """Fit clones of a model to all rows of a table, and to parts of the rows.
 
-        `y`, numbers or labels, are of shape (n, n_outputs). A `random_state` of the model that is
-        None becomes the `seed`.
+        `y`, (n, n_outputs), holds numbers or labels. A `random_state` of None becomes the `seed`.
         """
         every = np.arange(len(y))
         parts = [*parts_of(len(y), groups, times), (every, every)]
@@ -128,7 +127,7 @@ class ModelTrend(CrossFittedTrend):
             delayed(_fit_and_predict)(model, answers, seed, X, y, weights, fitted, predicted)
             for fitted, predicted in parts
         )
-        # From 11 on, joblib shows every one of few parts; below, some versions show none.
+        # From 11 on, joblib shows every part; below, several versions show none of few parts.
         fits = Parallel(n_jobs=n_jobs, verbose=11 if verbose else 0)(tasks)
         return cls.from_parts(ids, parts, fits, times, answers=answers)
 
@@ -136,13 +135,13 @@ class ModelTrend(CrossFittedTrend):
         return self.of_table(rows.given, function)
 
     def of_table(self, table: Any, function: Any = None) -> Tensor:
-        """Values at rows of a table, (n, n_outputs); by default of the model of all rows."""
+        """Return values at rows of a table, (n, n_outputs), by default by the last model."""
         function = self.functions[-1] if function is None else function
         return torch.from_numpy(self.answers.predict(function, table))
 
 
 def check_model(model: Any, classifies: bool = False) -> None:
-    """Refuse a trend that is no regressor, or classifier, of scikit-learn's interface."""
+    """Raise if a trend is not a regressor, or classifier, of scikit-learn's interface."""
     if isinstance(model, type):
         raise ValueError(f"trend must be an object, such as {model.__name__}(), got the class")
     if isinstance(model, FrozenEstimator):
@@ -161,12 +160,12 @@ def check_model(model: Any, classifies: bool = False) -> None:
 
 
 def called(model: Any) -> str:
-    """The representation of a model in one line, for a message."""
+    """Return the representation of a model in one line, for a message."""
     return f"got {' '.join(repr(model).split()):.100}"
 
 
 def parameter_of_weights(model: Any) -> str:
-    """The name of the weights of the rows in a model's fit."""
+    """Return the name of the sample weights in a model's fit."""
     name, last = "sample_weight", model
     while isinstance(last, Pipeline):
         step, last = last.steps[-1]
@@ -182,10 +181,10 @@ def parameter_of_weights(model: Any) -> str:
 
 
 def with_seed(model: Any, seed: int) -> Any:
-    """A clone with the seed as every parameter `random_state` that is None."""
+    """Return a clone in which `random_state` parameters of None are the seed."""
     try:
         seeded = clone(model)
-    except RuntimeError:  # it changes its parameters, as CatBoostRegressor copies a list
+    except RuntimeError:  # the model changes its parameters, as CatBoostRegressor copies a list
         seeded = type(model)(**copy.deepcopy(model.get_params(deep=False)))
     unset = {
         name: seed
@@ -205,9 +204,9 @@ def _fit_and_predict(
     fitted: np.ndarray,
     predicted: np.ndarray,
 ) -> tuple[Any, np.ndarray]:
-    """A clone fitted to some rows of a table, and its values at the rows to predict, (n, c).
+    """Return a clone that is fitted to rows of a table, and its predictions, (n, c).
 
-    Without rows to fit, it is the mean of the rows to predict.
+    Without rows to fit, the clone predicts the mean of the rows to predict.
     """
     fitted_model = answers.stand_in(y[fitted]) or with_seed(model, seed)
     if not len(fitted):
@@ -227,7 +226,7 @@ def _fit_and_predict(
 
 
 def _ask(model: Any, method: str, X: Any) -> Any:
-    """The predictions of a fitted model: a writable array in float64, or a list of arrays."""
+    """Return the predictions of a fitted model: a float64 array, or a list of arrays."""
     try:
         predictions = getattr(model, method)(X)
         if isinstance(predictions, list):
@@ -238,7 +237,7 @@ def _ask(model: Any, method: str, X: Any) -> Any:
 
 
 def _checked(predictions: Any, shape: tuple[int, int], model: Any) -> np.ndarray:
-    """Predictions in this shape; a single column may come with one axis."""
+    """Return predictions in this shape, where a single column may have one axis."""
     predictions = np.asarray(predictions)
     if predictions.shape != shape and (shape[1] > 1 or predictions.shape != shape[:1]):
         raise ValueError(

@@ -1,6 +1,7 @@
 """Trends: functions of the features whose values at a training row come from the remaining rows.
 
-:class:`Trend` is what a bank asks of them; :class:`CrossFittedTrend` is fitted to parts of rows.
+:class:`Trend` is the interface that a bank uses. :class:`CrossFittedTrend` is fitted to parts of
+the rows.
 """
 
 from __future__ import annotations
@@ -18,112 +19,112 @@ from torch import Tensor
 if TYPE_CHECKING:
     from .._data.sample import TableRows
 
-#: Parts of the rows that a cross-fitted function predicts, as usual in cross-validation.
+#: Number of folds of a cross-fitted function, as usual in cross-validation.
 N_FOLDS = 5
 
 Part = tuple[np.ndarray, np.ndarray]  # rows to fit, and rows to predict
 
 
 class Trend:
-    """A function f of the features in units of the targets, with the rows of a bank.
+    """A function of the features in units of the targets, with the rows of a bank.
 
-    For classes it is the logarithm of their probabilities. Its value at one of its rows comes from
-    a function that is fitted to the remaining rows.
+    For classes, the values are logarithms of probabilities. The value at a row of the trend comes
+    from a function that is fitted to the remaining rows.
     """
 
     @property
     def takes_table(self) -> bool:
-        """Whether it reads rows of the table as they were given: it is a model of the user's.
+        """Return whether the trend is a model of the user, which reads rows of the table.
 
-        No file or graph holds one. Otherwise it reads encoded features, and has gradients.
+        Files and graphs cannot hold such a model. A trend of encoded features has gradients.
         """
         return False
 
     @property
     def is_solved(self) -> bool:
-        """Whether it is solved anew where rows are removed, which changes its values elsewhere.
+        """Return whether the trend is solved anew where rows are removed.
 
-        A bank keeps the encoded features of all rows for these values. Unless rows have times, the
-        trend also has :meth:`shifts` and :meth:`shifts_of_rows`.
+        The bank then stores the encoded features of all rows. Unless rows have times, the trend
+        also has :meth:`shifts` and :meth:`shifts_of_rows`.
         """
         return False
 
     @property
     def leaves_out_single_rows(self) -> bool:
-        """Whether it has :meth:`residuals_without`."""
+        """Return whether the trend has :meth:`residuals_without`."""
         return False
 
     @property
     def networks(self) -> Any:
-        """The network and the bank whose predictions it is; None: it is no trend of networks."""
+        """Return the networks and the bank whose predictions are the trend, or None."""
         return None
 
     def __call__(self, rows: TableRows) -> Tensor:
-        """Values at queries, (q, n_outputs) in float64."""
+        """Return values at queries, (q, n_outputs) in float64."""
         raise NotImplementedError
 
     def from_earlier(self, rows: TableRows, cutoff_times: Tensor) -> Tensor:
-        """Values at queries, each of a function fitted to rows before its cutoff time, (q,)."""
+        """Return values at queries, (q, n_outputs), fitted to rows before cutoff times (q,)."""
         raise NotImplementedError
 
     def of_rows(
         self, ids: np.ndarray, rows: TableRows | None, cutoff_times: Tensor | None = None
     ) -> np.ndarray:
-        """Values at its rows, (len(ids), n_outputs), each of a function fitted to remaining rows.
+        """Return values at rows, (len(ids), n_outputs), fitted to the remaining rows.
 
-        With cutoff times, (len(ids),), the function is fitted to rows before them. A trend that is
+        With cutoff times, (len(ids),), the function is fitted to earlier rows. A trend that is
         solved reads the features of the rows.
         """
         raise NotImplementedError
 
     def moved(self, ids: np.ndarray, rows: TableRows) -> Tensor:
-        """Values at its rows if they had these features, (len(ids), n_outputs)."""
+        """Return values at the rows of `ids` if they had new features, (len(ids), n_outputs)."""
         raise NotImplementedError
 
     def residuals_without(
         self, queries: np.ndarray, ids: np.ndarray, residuals: np.ndarray
     ) -> np.ndarray:
-        """Residuals of its rows without each query as well, (q, len(ids), n_outputs)."""
+        """Return left-out residuals of rows where a query is removed, (q, len(ids), n_outputs)."""
         raise NotImplementedError(f"{type(self).__name__} does not leave out single rows")
 
     def shifts(self, removed: np.ndarray, rows: TableRows) -> np.ndarray:
-        """Changes of the values at queries without each row, (q, len(removed), n_outputs)."""
+        """Return changes of values at queries without a row, (q, len(removed), n_outputs)."""
         raise NotImplementedError(f"{type(self).__name__} does not leave out single rows")
 
     def shifts_of_rows(
         self, removed: np.ndarray, ids: np.ndarray, rows: TableRows, query: int | None = None
     ) -> np.ndarray:
-        """Changes of the values at its rows, (len(ids), len(removed), n_outputs).
+        """Return changes of left-out values at rows, (len(ids), len(removed), n_outputs).
 
-        With a `query`, an id, the values are those without this row as well.
+        A `query`, an id, is left out as well.
         """
         raise NotImplementedError(f"{type(self).__name__} does not leave out single rows")
 
     def with_rows(
         self, ids: np.ndarray, rows: TableRows, neighbors: Any, groups: np.ndarray | None
     ) -> Self:
-        """The trend with new rows of a bank and their groups. No function is fitted to them."""
+        """Return the trend with new rows of a bank, to which no function is fitted."""
         raise NotImplementedError
 
     def without(self, ids: np.ndarray) -> Self:
-        """The trend without some rows."""
+        """Return the trend without the rows of `ids`."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True, eq=False)
 class CrossFittedTrend(Trend):
-    """A function of the features in units of the targets, which is fitted to all rows.
+    """A function of the features in units of the targets that is fitted to all rows.
 
-    The value at one of its rows is that of a function which is fitted to the remaining folds, to
-    the remaining groups or to earlier rows. No function is fitted again where rows are removed.
+    The value at a row of the trend comes from a function that is fitted to the remaining folds, to
+    the remaining groups or to earlier rows. Functions stay where rows are removed.
     """
 
     ids: np.ndarray  # (n,), ascending
-    values: np.ndarray  # (n, n_outputs) at its rows, of functions that are fitted to parts of them
+    values: np.ndarray  # (n, n_outputs) at the rows, of functions that are fitted to parts
     fitted_values: np.ndarray  # (n, n_outputs), of the function that is fitted to all rows
-    functions: tuple[Any, ...]  # this function; with times, after those fitted to earlier rows
-    ends: np.ndarray  # (n_functions,), the latest time of the rows of a function; the first: -inf
-    times: np.ndarray | None = None  # (n,), of its rows; -inf for added rows
+    functions: tuple[Any, ...]  # one, or with times one per part; the last is fitted to all rows
+    ends: np.ndarray  # (n_functions,), latest time of a function's rows; the first is -inf
+    times: np.ndarray | None = None  # (n,), of the rows; -inf for added rows
 
     @classmethod
     def from_parts(
@@ -134,9 +135,10 @@ class CrossFittedTrend(Trend):
         times: np.ndarray | None,
         **fields: Any,
     ) -> Self:
-        """Join the functions that are fitted to parts, with their values at the rows to predict.
+        """Join functions that are fitted to parts, with values at the rows to predict.
 
-        The last part is all rows. A row that no part predicts has the values of the last function.
+        The last part holds all rows, and its function gives the values of rows that no part
+        predicts.
         """
         function, fitted_values = fits[-1]
         values = fitted_values.copy()
@@ -149,16 +151,16 @@ class CrossFittedTrend(Trend):
         return cls(ids, values, fitted_values, functions, ends, times, **fields)
 
     def evaluate(self, function: Any, rows: TableRows) -> Tensor:
-        """Values of one of the functions, (n, n_outputs) in float64."""
+        """Return values of a function, (n, n_outputs) in float64."""
         raise NotImplementedError
 
     def __call__(self, rows: TableRows) -> Tensor:
         return self.evaluate(self.functions[-1], rows)
 
     def from_earlier(self, rows: TableRows, cutoff_times: Tensor) -> Tensor:
-        """Values at queries, each of the last function of rows before its cutoff time.
+        """Return values at queries of the last function before the cutoff times (q,).
 
-        Where there is none, it is the mean of the earliest rows.
+        Before the first function, the value is the mean of the earliest rows.
         """
         chosen = np.searchsorted(self.ends, cutoff_times.cpu().numpy()).clip(1) - 1
         values = np.empty((len(chosen), self.values.shape[1]))
@@ -171,13 +173,13 @@ class CrossFittedTrend(Trend):
     def of_rows(
         self, ids: np.ndarray, rows: TableRows | None = None, cutoff_times: Tensor | None = None
     ) -> np.ndarray:
-        # With times the stored values are of earlier blocks: no cutoff time is as exact.
+        # With times, stored values come from earlier blocks: cutoff times are not needed.
         return self.values[np.searchsorted(self.ids, ids)]
 
     def moved(self, ids: np.ndarray, rows: TableRows) -> Tensor:
-        """Values at its rows if they had these features, (len(ids), n_outputs).
+        """Return values at the rows of `ids` if they had new features, (len(ids), n_outputs).
 
-        They change as the function that is fitted to all rows does.
+        A value changes by the change of the function that is fitted to all rows.
         """
         positions, values = np.searchsorted(self.ids, ids), self(rows)
         return values + torch.from_numpy(
@@ -201,9 +203,9 @@ class CrossFittedTrend(Trend):
         )
 
     def without(self, ids: np.ndarray) -> Self:
-        """The trend without some rows, and the same functions, which were fitted to these rows.
+        """Return the trend without the rows of `ids`, with the same functions.
 
-        No time of a removed row stays, unless all rows are removed, as beside shards.
+        Times of removed rows are dropped, unless all rows are removed, as for shards.
         """
         kept, times, ends = ~np.isin(self.ids, ids), self.times, self.ends
         if times is not None:
@@ -221,9 +223,9 @@ class CrossFittedTrend(Trend):
 
 
 def parts_of(n_rows: int, groups: np.ndarray | None, times: np.ndarray | None) -> Iterator[Part]:
-    """Rows to fit and rows to predict: folds of rows or of groups, or earlier and later rows.
+    """Yield rows to fit and rows to predict, by folds of rows or groups, or by blocks of times.
 
-    There are none to fit before the earliest block of times, nor beside a single group.
+    The rows to fit are empty before the earliest block of times, and for a single group.
     """
     if times is not None:
         order = times.argsort(kind="stable")
