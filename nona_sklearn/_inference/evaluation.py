@@ -368,7 +368,7 @@ class Evaluation:
             steps_on_similarity = head.step is not None and head.step.on == "similarity"
             if (nearest_rows is not None or precise) and not steps_on_similarity:
                 candidates = replace(candidates, similarity=candidates.similarity.double())
-            rows = head._rows_class(
+            rows = head.rows_class(
                 head,
                 query[queries],
                 z,
