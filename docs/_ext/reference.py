@@ -65,8 +65,6 @@ def _skip(app, what, name, member, skip, options):
     """Leave members out of pages; None lets Sphinx decide."""
     if what == "module" or name.startswith("_"):
         return None
-    if inspect.isclass(member):  # such as the class of a head's rows
-        return True
     return None if function_of(member) is None or is_listed(name, member) else True
 
 

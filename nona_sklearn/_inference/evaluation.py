@@ -21,7 +21,7 @@ from torch import Tensor
 from .._utils.arrays import spans
 from .._utils.threads import WORKERS, cached_property
 from ..attention import AverageHead, NONAHead
-from ..attention.prediction import Candidates, compare_all, nearest_by_l2
+from ..attention.prediction import Candidates, compare_all, nearest_by_l2, rows_of
 from .index import METRICS
 from .influence import TrendShifts, changes_with, changes_without, influence_of_block
 from .neighbors import Exclusion, LeftOutQueries, Neighbors
@@ -368,7 +368,7 @@ class Evaluation:
             steps_on_similarity = head.step is not None and head.step.on == "similarity"
             if (nearest_rows is not None or precise) and not steps_on_similarity:
                 candidates = replace(candidates, similarity=candidates.similarity.double())
-            rows = head.rows_class(
+            rows = rows_of(
                 head,
                 query[queries],
                 z,

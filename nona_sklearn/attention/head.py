@@ -115,7 +115,7 @@ class NONAHead(nn.Module):
     tensor([2.])
     """
 
-    rows_class = Rows
+    _rows_class: ClassVar[type[Rows]] = Rows
     temperature_multiples: ClassVar[tuple[float, ...]] = TEMPERATURE_MULTIPLES
     shrinkage: float = 0.0
     mean_residual: tuple[float, ...] = (0.0,)
@@ -429,7 +429,7 @@ class NONAHead(nn.Module):
         options = log_prior, adjustment_scale
 
         def rows_of(candidates: Candidates) -> Rows:
-            return self.rows_class(
+            return self._rows_class(
                 self, query, neighbors, values, candidates, *options, training=self.training
             )
 
@@ -546,7 +546,7 @@ class ClassHead(NONAHead):
     tensor([[0.8808, 0.1192]])
     """
 
-    rows_class = ClassRows
+    _rows_class = ClassRows
     temperature_multiples = CLASS_TEMPERATURE_MULTIPLES
 
     def __init__(

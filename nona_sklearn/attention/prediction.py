@@ -500,6 +500,11 @@ class ClassRows(Rows):
         return self.targets[rows] * (self.kept * scale)[queries, None]
 
 
+def rows_of(head: NONAHead, *columns: Any, **options: Any) -> Rows:
+    """Return the rows of a head, whose targets are numbers or classes: see :class:`Rows`."""
+    return head._rows_class(head, *columns, **options)
+
+
 def average(weights: Tensor, values: Tensor) -> Tensor:
     """Weighted means (q, c) of each query's values (q, m, c), or of all values (m, c)."""
     if values.ndim == 2:
