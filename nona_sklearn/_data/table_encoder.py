@@ -402,11 +402,6 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
             return []  # in a file of version 0.2.0
         return [j for j, spec in enumerate(self.features_) if spec.is_category]
 
-    @property
-    def category_names(self) -> list[Any]:
-        """Return the names of the columns of :attr:`categories`."""
-        return [self.features_[j].column.name for j in self.categories]
-
     def _encoder_levels(self) -> dict[int, list[Any]]:
         """Return the stored levels of the encoders, by the number of the column."""
         by_column: dict[int, list[Any]] = {}

@@ -395,13 +395,13 @@ def _load_weights(network: NeighborNetwork, estimator: Any) -> None:
     network.load_state_dict(earlier_weights, strict=False)
 
 
-def trained(fitted: Any) -> tuple[NeighborNetwork, NeighborBank | None]:
-    """Return the trained networks, and the bank in their space, or None for a dense head.
+def trained(fitted: Any) -> tuple[NeighborNetwork, NeighborBank]:
+    """Return the trained networks, and the bank in their space.
 
     If rows are found among the features, both are part of the trend.
     """
-    bank = getattr(fitted, "bank_", None)
-    if bank is not None and bank.trend is not None and bank.trend.networks is not None:
+    bank = fitted.bank_
+    if bank.trend is not None and bank.trend.networks is not None:
         return bank.trend.networks
     return fitted.network_, bank
 

@@ -41,11 +41,6 @@ def fitted_snapshot(estimator: Any) -> Any:
     return snapshot(estimator)
 
 
-def selectable(estimator: Any, X: Any) -> Any:
-    """Return features in a form in which the estimator can select rows."""
-    return estimator._architecture().input().accept(X, None)[0]
-
-
 # -- embedding ---------------------------------------------------------------------------------
 
 

@@ -68,10 +68,11 @@ class HeldOut:
 
     def with_numbers(self, **numbers: Any) -> HeldOut:
         """The same rows beside a trend with these numbers: see `Offset`."""
-        neighbors = self.evaluation.neighbors
+        neighbors, candidates = self.evaluation.neighbors, self.evaluation.search()
         assert neighbors.offset is not None
         neighbors = neighbors.with_offset(replace(neighbors.offset, **numbers))
-        return replace(self, evaluation=replace(self.evaluation, neighbors=neighbors))
+        evaluation = replace(self.evaluation, neighbors=neighbors, candidates=candidates)
+        return replace(self, evaluation=evaluation)
 
 
 Unseen = list[Split] | ValidationRows

@@ -159,6 +159,7 @@ class Index(ABC):
         """How many queries fit into memory at a time, for k rows of each."""
         return max(1, CANDIDATE_NUMBERS // ((k + MARGIN) * max(1, self.rows.shape[1])))
 
+    @abstractmethod
     def query(
         self, query: np.ndarray | Tensor, k: int, excluded: Excluded = None
     ) -> tuple[Tensor, Tensor]:
@@ -168,33 +169,12 @@ class Index(ABC):
         (q, k); all rows, if there are fewer than k. Of equally near rows the smallest position
         comes first. The similarity of an excluded row is -inf.
         """
-        query, k, n = torch.as_tensor(query), min(int(k), len(self)), len(self)
-        if excluded is None or not len(query):
-            return self._nearest(query, k)
-        # As many more rows are searched as are excluded for any query.
-        assert not isinstance(excluded, Tensor)
-        most = int(count_excluded(excluded, len(query)).max())
-        similarity, rows = self._nearest(query, min(k + most, n))
-        first = n * torch.arange(len(query), device=query.device)
-        left_out = torch.isin(first[:, None] + rows, first[excluded[0]] + excluded[1])
-        similarity = similarity.masked_fill(left_out, -math.inf)
-        similarity, order = similarity.sort(dim=1, descending=True, stable=True)
-        return similarity[:, :k], rows.gather(1, order)[:, :k]
-
-    @abstractmethod
-    def _nearest(self, query: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        """:meth:`query` without excluded rows, for k of n rows."""
 
     def _in_order(self, query: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Exact keys of rows (q, m), the nearest first, and the rows in this order."""
         rows = rows.sort(dim=1).values
         keys, order = exact_keys(self.similarity, query, self.rows[rows]).sort(dim=1, stable=True)
         return keys, rows.gather(1, order)
-
-    def _similarities(self, query: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Similarities of rows (q, m), the nearest first, and the rows in this order."""
-        keys, rows = self._in_order(query, rows)
-        return of_exact_keys(self.similarity, keys, query), rows
 
 
 class BruteIndex(Index):
@@ -243,9 +223,6 @@ class BruteIndex(Index):
                 keys[i], positions[i] = keys_of_near[0, :k], near[0, :k]
         similarity = of_exact_keys(self.similarity, keys, query)
         return similarity.masked_fill(keys == math.inf, -math.inf), positions
-
-    def _nearest(self, query: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        return self.query(query, k)
 
 
 class SquareKeys:
@@ -359,11 +336,37 @@ class FunctionIndex(Index):
         rows = nearest_first(similarity, None, k)[:, :k]
         return similarity.gather(1, rows), rows
 
+
+class SearchIndex(Index):
+    """Searches rows without comparing all; excluded ones are left out of what it finds."""
+
+    def query(
+        self, query: np.ndarray | Tensor, k: int, excluded: Excluded = None
+    ) -> tuple[Tensor, Tensor]:
+        query, k, n = torch.as_tensor(query), min(int(k), len(self)), len(self)
+        if excluded is None or not len(query):
+            return self._nearest(query, k)
+        # As many more rows are searched as are excluded for any query.
+        assert not isinstance(excluded, Tensor)
+        most = int(count_excluded(excluded, len(query)).max())
+        similarity, rows = self._nearest(query, min(k + most, n))
+        first = n * torch.arange(len(query), device=query.device)
+        left_out = torch.isin(first[:, None] + rows, first[excluded[0]] + excluded[1])
+        similarity = similarity.masked_fill(left_out, -math.inf)
+        similarity, order = similarity.sort(dim=1, descending=True, stable=True)
+        return similarity[:, :k], rows.gather(1, order)[:, :k]
+
+    @abstractmethod
     def _nearest(self, query: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        return self.query(query, k)
+        """:meth:`query` without excluded rows, for k of n rows."""
+
+    def _similarities(self, query: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Similarities of rows (q, m), the nearest first, and the rows in this order."""
+        keys, rows = self._in_order(query, rows)
+        return of_exact_keys(self.similarity, keys, query), rows
 
 
-class TreeIndex(Index):
+class TreeIndex(SearchIndex):
     """A KD tree of scikit-learn: fast where rows have few dimensions."""
 
     def __init__(self, similarity: str, rows: Tensor):
@@ -390,7 +393,7 @@ class TreeIndex(Index):
         return of_exact_keys(self.similarity, keys, query), positions
 
 
-class GraphIndex(Index):
+class GraphIndex(SearchIndex):
     """A graph (HNSW) by faiss, which leads to approximately nearest rows of large banks.
 
     Beside the rows it takes 256 bytes for each. `graph` is one that was built before.
@@ -465,7 +468,7 @@ def _finds_one_more(transformer: Any) -> bool:
     return getattr(transformer, "mode", "distance") == "distance"
 
 
-class TransformerIndex(Index):
+class TransformerIndex(SearchIndex):
     """Neighbours by a transformer that follows the convention of KNeighborsTransformer.
 
     It is cloned and fitted to the rows. ``transform`` of queries returns a sparse matrix with

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, ClassVar, cast
 
 import torch
@@ -13,7 +14,7 @@ from ..similarity import DISTANCES, SIMILARITIES, TRAINING_SIMILARITIES
 from ..softstep import SoftStep
 from ..weighting import Softmax, Weighting, make_weighting
 from .functional import Excluded, L2Attention, count_excluded
-from .prediction import Candidates, ClassRows, Rows, compare_all, compare_nearest
+from .prediction import Candidates, ClassRows, Rows, compare_all, compare_nearest, rows_of
 
 START_NUGGET = 0.3  # of the unit of distance
 TRUST_FACTOR = 2.0  # with 1, the farthest of the test rows lost what trends gain
@@ -426,15 +427,18 @@ class NONAHead(nn.Module):
             Weighted means of the targets, each adjusted to its query.
         """
         values = targets.reshape(len(targets), -1)
-        options = log_prior, adjustment_scale
-
-        def rows_of(candidates: Candidates) -> Rows:
-            return self._rows_class(
-                self, query, neighbors, values, candidates, *options, training=self.training
-            )
-
+        make_rows = partial(
+            rows_of,
+            self,
+            query,
+            neighbors,
+            values,
+            log_prior=log_prior,
+            adjustment_scale=adjustment_scale,
+            training=self.training,
+        )
         if self.training and self.is_plain:  # compares, weighs and averages in one pass
-            rows = rows_of(Candidates(query.new_empty(len(query), 0)))
+            rows = make_rows(Candidates(query.new_empty(len(query), 0)))
             means = L2Attention.apply(
                 self.metric_part(query),
                 self.metric_part(neighbors),
@@ -443,15 +447,16 @@ class NONAHead(nn.Module):
                 excluded,
                 log_prior,
             )
-            n_admitted = len(neighbors) - count_excluded(excluded, len(query))
-            means = rows.adjusted_mean(means, total=(n_admitted > 0)[:, None].to(means))
+            total: Tensor | float = 1.0
+            if excluded is not None:
+                total = (count_excluded(excluded, len(query)) < len(neighbors))[:, None].to(means)
+            means = rows.adjusted_mean(means, total=total)
         elif self.training and (k := self.most_weighed(len(neighbors))) is not None:
-            means = rows_of(compare_nearest(self, query, neighbors, excluded, k)).mean()
+            means = make_rows(compare_nearest(self, query, neighbors, excluded, k)).mean()
         else:
-            functions = SIMILARITIES | (TRAINING_SIMILARITIES if self.training else {})
             by_l2 = not self.training and self.n_adjusted > 0
-            candidates = compare_all(self, query, neighbors, excluded, by_l2, functions)
-            means = rows_of(candidates).mean()
+            candidates = compare_all(self, query, neighbors, excluded, by_l2, self.compare)
+            means = make_rows(candidates).mean()
         return means.to(targets.dtype).reshape(len(query), *targets.shape[1:])
 
     def credible(self, means: Tensor, total: Tensor | float = 1.0) -> Tensor:

@@ -17,7 +17,7 @@ For classes, :class:`ClassRows` turns the mean of one-hot targets into probabili
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -43,14 +43,16 @@ def compare_all(
     neighbors: Tensor,
     excluded: Excluded,
     by_l2: bool = False,
-    functions: Mapping[str, Similarity] = SIMILARITIES,
+    compare: Similarity | None = None,
 ) -> Candidates:
     """Compare queries (q, d) with all rows (n, d) of one network's embeddings.
 
     With `by_l2`, the Euclidean distance of the nearest row is added where similarities lack it.
+    Another function than the head's similarity may compare them, as in training.
     """
     query, neighbors = head.metric_part(query), head.metric_part(neighbors)
-    similarity, nearest = functions[head.similarity](query, neighbors), None
+    compare = compare or SIMILARITIES[head.similarity]
+    similarity, nearest = compare(query, neighbors), None
     if by_l2 and head.similarity not in ("l2", "log_l2"):
         nearest = nearest_by_l2(query, neighbors, excluded)
     if excluded is not None:
@@ -88,9 +90,12 @@ def compare_nearest(
         similarity = -squares.sqrt() if function is l2 else squares.log() / -2
     else:
         similarity = similarity.gather(1, positions)
-    n_admitted = len(neighbors) - count_excluded(excluded, len(query))[:, None]
     similarity = similarity.masked_fill(nearness == -math.inf, -math.inf)
-    return Candidates(similarity, positions, n_admitted.to(positions.device))
+    n_admitted = None
+    if head.step is not None:  # ranks are shares of all admitted rows
+        n_excluded = count_excluded(excluded, len(query))[:, None].to(positions.device)
+        n_admitted = len(neighbors) - n_excluded
+    return Candidates(similarity, positions, n_admitted)
 
 
 def nearest_by_l2(query: Tensor, neighbors: Tensor, excluded: Excluded) -> Tensor:
