@@ -37,7 +37,7 @@ SEVERAL = "calibrated_classifiers_[0].estimator", "estimators_[0]"
 OF_FEATURES = (
     *("transform", "attribute_distances", "attribute_adjustments", "attribute_predictions"),
 )
-NORMAL_SCORES = np.linspace(-5, 5, 101)  # of the quantiles from which standard deviations are computed
+NORMAL_SCORES = np.linspace(-5, 5, 101)  # of the quantiles for standard deviations
 N_CHECKED = 65  # values at which a transformation is checked to be monotonic
 LARGEST_TARGET = 1e300  # replaces infinity; no target reaches it
 
