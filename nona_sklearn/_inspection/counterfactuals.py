@@ -255,7 +255,7 @@ class Outcome:
         return targets == self.value if self.kind == "y" else targets != self.value
 
     def scores(self, answers: OutputAnswers, X: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Return the rows' scores, larger near the outcome, and whether they have it, both (m,)."""
+        """Return rows' scores, larger near the outcome, and whether they have it, both (m,)."""
         queries = answers.embed(X)
         predictions = answers.predict(queries)
         if answers.is_of_classes:

@@ -59,7 +59,7 @@ SMALL = 0.05  # share of the largest adjustment: columns below it are put togeth
 LEAST_CLASS = 0.01  # least probability of a class with its own line
 DIRECTIONS = "fixed", "increase", "decrease"
 SUBSAMPLE = 0.9  # share of the rows in a refit
-AGAIN = 0.9  # a row is named again by nearly all refits from this share of them
+AGAIN = 0.9  # share of refits that counts as nearly all of them
 #: A row is steady if more refits name it than not. Stability selection bounds the number of rows
 #: that are selected in error only above one half.
 STEADY = 0.5
@@ -398,7 +398,7 @@ def _probabilities(prediction: _Prediction) -> Table:
     votes = explanation.contributions[explanation.weights > 0].sum(axis=0)
     order = np.argsort(-probabilities, kind="stable")
     n_shown = min(MOST_COLUMNS, max(2, int((probabilities >= LEAST_CLASS).sum())))
-    n_shown = len(order) if len(order) <= n_shown + 1 else n_shown  # a single remaining class needs one line, too
+    n_shown = len(order) if len(order) <= n_shown + 1 else n_shown  # no rest of one
     amounts = [(show(classes[i]), probabilities[i], votes[i]) for i in order[:n_shown]]
     if len(rest := order[n_shown:]):
         name = f"{len(rest)} other classes"
@@ -420,7 +420,7 @@ def _tables_of_rows(
 ) -> tuple[Table, Table | None]:
     """Return the table of the query and its rows, and a table of further columns or None."""
     explanation = prediction.explanation
-    shown = np.flatnonzero(explanation.weights > 0)  # rows, and the line of all remaining rows, if any
+    shown = np.flatnonzero(explanation.weights > 0)  # with a line of the rest, if any
     head = ["", prediction.column_name, *(show(explanation.names[i]) for i in shown)]
     is_rough = stability is not None and not stability.is_steady
     largest = explanation.weights[explanation.of_rows].max()

@@ -320,7 +320,7 @@ class Encoder:
         return {key: self.encode(value, f"{path}.{key}") for key, value in values.items()}
 
     def _by_codec(self, value: Any, path: str) -> dict[str, Any]:
-        """Return an external parameter's name, or the JSON of a value by the codec that takes it."""
+        """Return an external parameter's name, or the JSON of a value by its codec."""
         if id(value) in self._external_names:
             return {"handed": self._external_names[id(value)]}
         tag: str | None = name_of(type(value))
@@ -334,7 +334,7 @@ class Encoder:
         return {tag: self.encode(plain, path)}
 
     def _estimator(self, estimator: Any, path: str, prefix: str = "") -> list:
-        """Return the class, the parameters, which may be external, and the fitted state as JSON."""
+        """Return the class, the parameters, possibly external, and the fitted state as JSON."""
         state = estimator.__getstate__()
         names = estimator.get_params(deep=False).keys()
         parameters = {
@@ -429,7 +429,7 @@ class Decoder:
         self._parameters: dict[str, Any] = {}  # of the estimator that is being read
 
     def decode(self, written: Any) -> Any:
-        """Return the value of an encoded one."""
+        """Return the object that was encoded."""
         if isinstance(written, list):
             return [self.decode(entry) for entry in written]
         if not isinstance(written, dict):
@@ -517,7 +517,7 @@ class Decoder:
         return estimator
 
     def _module(self, name: str, state: Mapping[str, Any]) -> nn.Module:
-        """Return a module that a parameter of the estimator makes, with the weights of the file."""
+        """Return the module that the estimator's parameter makes, with the file's weights."""
         parameter, make = MODULE_FACTORIES[name]
         try:
             module = make(self._parameters[parameter])
