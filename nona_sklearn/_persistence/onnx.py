@@ -178,7 +178,7 @@ def to_onnx(graph: nn.Module, encoding: Encoding, output_names: list[str]) -> An
 
 
 class Graph(nn.Module):
-    """A fitted estimator as a module, from the columns of queries to predictions and neighbours."""
+    """A fitted estimator as a module, from columns of queries to predictions and neighbours."""
 
     ids: Tensor
     levels: Tensor | None
@@ -256,7 +256,7 @@ def _values_of_distribution(heads: list[HeadRows], weights: Tensor) -> Tensor:
 
 
 class Networks(nn.Module):
-    """Networks and their bank as a module, from scaled features of queries to :class:`HeadRows`."""
+    """Networks and their bank as a module, from scaled features to :class:`HeadRows`."""
 
     values: Tensor
     log_prior: Tensor | None
@@ -520,7 +520,7 @@ def graph_clamp_min(x: Tensor, least: float) -> Tensor:
 
 
 def graph_cos(x: Tensor) -> Tensor:
-    """Return :func:`torch.cos`, which onnxruntime 1.22 has in float32 only."""
+    """Return :func:`torch.cos`, which onnxruntime 1.22 has in float32 only. x / 2 is exact."""
     return 1 - 2 * (x / 2).sin().square()
 
 
