@@ -321,7 +321,7 @@ class NumberedLevels(Levels):
 
     def number(self, x: Tensor) -> Tensor:
         missing = x.isnan()
-        matches = [missing, x == self.levels, torch.ones_like(missing)]  # the last is for unseen numbers
+        matches = [missing, x == self.levels, torch.ones_like(missing)]  # last: unseen
         return torch.cat(matches, dim=1).int().argmax(dim=1)
 
 
