@@ -304,7 +304,7 @@ class Encoder:
             return {"array": self._array(value, path)}
         if isinstance(value, Tensor):
             return {"tensor": self._tensor(value, path)}
-        if isinstance(value, nn.Module):  # fitted: a parameter makes the module, without weights
+        if isinstance(value, nn.Module):  # fitted: a parameter makes it, and its weights follow
             name = path.rsplit(".", 1)[-1]
             if name not in MODULE_FACTORIES:
                 raise _unknown(value, path)

@@ -307,7 +307,7 @@ def _read(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
     except OSError:
         raise
     except Exception as error:
-        if not path.exists():  # torch opens the file a second time, without an own error
+        if not path.exists():  # torch opens the file a second time
             raise FileNotFoundError(f"{path} was deleted while it was read") from error
         if _starts_as_pickle(path):
             raise ValueError(

@@ -108,7 +108,7 @@ def save_shards(estimator: Any, folder: Any, n_shards: int) -> None:
         )
     bank = replace(bank, groups=None, group_names=None)
     all_rows = np.arange(len(bank))
-    # A solved trend has its own rows. Without one, trends have a value at every row of the bank.
+    # A solved trend has its own rows. Any further kind of trend has one value per row of the bank.
     solved = bank.trend is not None and bank.trend.is_solved
     empty = with_bank(estimator, (bank.in_order if solved else bank.keep)(all_rows[:0]))
     with new_folder(path) as beside:
