@@ -1,9 +1,9 @@
 """The demo: ``python -m nona_sklearn [FILE COLUMN]``.
 
-Compares both regressors or, for a target of classes, both classifiers with k-NN, boosted trees and
-logistic regression by cross-validation, prints the rows behind one prediction beside the query,
-and writes the report of it as a page for the browser. Without a file, the table is houses sold in
-Ames, Iowa.
+The demo compares both regressors with k-NN and boosted trees by cross-validation. For a target of
+classes, it compares both classifiers, and logistic regression as well. It prints the rows behind
+one prediction beside the query, and writes the report of this prediction as a page for the
+browser. Without a file, the table contains houses sold in Ames, Iowa.
 """
 
 import argparse
@@ -38,7 +38,7 @@ N_SPLITS = 3
 
 
 def main(argv=None):
-    """Run the demo; returns the exit status."""
+    """Run the demo and return the exit status."""
     description = __doc__.partition("\n\n")[2]
     parser = argparse.ArgumentParser(prog="python -m nona_sklearn", description=description)
     parser.add_argument("file", nargs="?", metavar="FILE", help="your own table, a CSV")
@@ -72,7 +72,7 @@ def run(args):
     require(not kept, f"--output {str(page)!r} exists: choose another name, or --force")
     X, y = load_ames(return_X_y=True) if args.file is None else load_csv(args.file, args.column)
     classes = are_classes(y, args.task)
-    if classes:  # each must be in every fold
+    if classes:  # every fold must contain all classes
         counts = y.map(y.value_counts())
         X, y = X[counts >= N_SPLITS], y[counts >= N_SPLITS]
         print(f"left out: {len(counts) - len(y)} rows, of classes with fewer than {N_SPLITS}")
@@ -97,12 +97,12 @@ def require(condition, message):
 
 
 def load_csv(path, target):
-    """Features and target of the user's own table."""
+    """Return the features and the target of a table in a CSV file."""
     import pandas as pd
 
     try:
         table = pd.read_csv(path, sep=None, engine="python")
-    except Exception as error:  # pandas opens archives of six kinds, each with its own errors
+    except Exception as error:  # pandas opens six kinds of archives, with different errors
         raise ValueError(
             f"{path!r} cannot be read as CSV: {type(error).__name__}: {error}"
         ) from error
@@ -116,7 +116,7 @@ def load_csv(path, target):
 
 
 def are_classes(y, task):
-    """Whether a target is predicted as classes, by the task or by its values."""
+    """Return whether the target has classes, by the task or by its values."""
     is_number = y.dtype.kind in "iuf"
     is_whole = not is_number or (y % 1 == 0).all()
     require(is_number or task != "numbers", f"column {y.name!r} is not numeric, but {y.dtype}")
@@ -127,7 +127,7 @@ def are_classes(y, task):
 
 
 def contestants(classes=False):
-    """Name and build the estimators to compare, all at their defaults but for ten neighbours."""
+    """Return the estimators to compare, by name. Only `n_neighbors` differs from its default."""
     knn = KNeighborsClassifier() if classes else KNeighborsRegressor()
     trees = HistGradientBoostingClassifier if classes else HistGradientBoostingRegressor
     models = {
@@ -148,7 +148,7 @@ def contestants(classes=False):
 
 
 def compare(X, y, classes):
-    """Print a table of cross-validated scores and times, and return a line about the best."""
+    """Print cross-validated scores and times, and return a line about the best estimator."""
     folds = (StratifiedKFold if classes else KFold)(N_SPLITS, shuffle=True, random_state=0)
     scoring = {"log loss": "neg_log_loss", "accuracy": "accuracy"} if classes else {"R²": "r2"}
     heads = "".join(f" {name:>8} {'± sd':>6}" for name in scoring)
@@ -156,7 +156,7 @@ def compare(X, y, classes):
     first = next(iter(scoring))
     means = {}
     for name, estimator in contestants(classes).items():
-        print(f"{name:<28}", end="", flush=True)  # while it is fitted
+        print(f"{name:<28}", end="", flush=True)  # before the fit
         result = cross_validate(estimator, X, y, cv=folds, scoring=scoring)
         means[name] = result[f"test_{first}"].mean()
         for measure in scoring:
@@ -168,8 +168,8 @@ def compare(X, y, classes):
 
 
 def show_one_prediction(X, y, classes, output):
-    """Print the rows behind the first held-out prediction beside it, and write its report."""
-    n_test = max(round(0.2 * len(y)), y.nunique() if classes else 0)  # as a stratified split needs
+    """Print the first held-out query with the rows behind its prediction, and write the report."""
+    n_test = max(round(0.2 * len(y)), y.nunique() if classes else 0)  # a stratified split needs it
     X_train, X_test, y_train, y_test = train_test_split(
         X, y, test_size=n_test, random_state=0, stratify=y if classes else None
     )
@@ -187,7 +187,7 @@ def show_one_prediction(X, y, classes, output):
 
 
 def text_of(value):
-    """A value of a table as it is printed; nothing for a gap."""
+    """Return the printed text of a value. It is empty for a missing value."""
     if value is None or value != value:
         return ""
     return f"{value:,.2f}" if isinstance(value, float) else str(value)

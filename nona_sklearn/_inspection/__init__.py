@@ -1,1 +1,1 @@
-"""The estimator inside a model, displays, report, explorer and counterfactuals."""
+"""Access to the estimator inside a model, displays, report, explorer and counterfactuals."""

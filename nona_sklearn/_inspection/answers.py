@@ -1,4 +1,4 @@
-"""The answers of a fitted model about queries, of one of its outputs."""
+"""Predictions and explanations of a fitted model for one of its outputs."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from .unwrap import Unwrapped, unwrap_one_output
 
 @dataclass(frozen=True)
 class OutputAnswers:
-    """The answers of a fitted model about queries, of one of its outputs."""
+    """Predictions and explanations of a fitted model for one of its outputs."""
 
     model: Any
-    output: int | None  # its number; None: the model has no other
+    output: int | None  # the number of the output; None: the model has one output
     target_name: str
 
     @classmethod
     def of(cls, model: Unwrapped, output: Any) -> OutputAnswers:
-        """The answers about the output with this number or name."""
+        """Return the answers for the output with a number or name."""
         targets = model.neighbor_targets()
         n_outputs = int(np.prod(targets.shape[1:], dtype=int))
         number, name = choose_output(model, n_outputs, output)
@@ -33,71 +33,71 @@ class OutputAnswers:
 
     @classmethod
     def of_only(cls, function: str, model: Any) -> OutputAnswers:
-        """The answers of a model of one output; an error names the function that needs it."""
+        """Return the answers of a model of one output. An error names the function."""
         model = unwrap_one_output(function, model)
         return cls(model, None, (model.target_names_ or ("target",))[0])
 
     @property
     def bank(self) -> Any:
-        """The stored rows."""
+        """Return the bank of stored rows."""
         return self.model.estimator.bank_
 
     @property
     def targets(self) -> np.ndarray:
-        """Targets of the stored rows, (n,)."""
+        """Return the targets of the stored rows, (n,)."""
         targets = self.model.neighbor_targets()
         return targets if self.output is None else targets[:, self.output]
 
     @property
     def is_of_classes(self) -> bool:
-        """Whether targets are classes."""
+        """Return whether the targets are classes."""
         return is_classifier(self.model.estimator)
 
     @property
     def classes(self) -> np.ndarray:
-        """The labels of a classifier, (n_classes,)."""
+        """Return the labels of a classifier, (n_classes,)."""
         classes = self.model.classes_
         return classes if self.output is None else classes[self.output]
 
     @property
     def has_additive_part(self) -> bool:
-        """Whether predictions are, in part, sums over columns."""
+        """Return whether predictions have a part that is a sum over columns."""
         return additive_trend(self.model.estimator) is not None
 
     def metric_embeddings(self, embeddings: Any) -> np.ndarray:
-        """The part of embeddings in which rows are compared, (n, d)."""
+        """Return the part of the embeddings in which rows are compared, (n, d)."""
         return self.model.estimator.network_.head.metric_part(embeddings).cpu().numpy()
 
-    # -- of queries ------------------------------------------------------------------------
+    # -- queries ---------------------------------------------------------------------------
 
     def embed(self, X: Any) -> Embedded:
-        """Queries, embedded."""
+        """Return embedded queries."""
         return self.model.embed(X)
 
     def stored_rows(self, positions: np.ndarray) -> Embedded:
-        """Rows of the bank as queries, each of which is predicted without itself."""
+        """Return rows of the bank as queries. A row is left out of its own prediction."""
         bank, network = self.bank, self.model.estimator.network_
         inputs = None if bank.inputs is None else TableRows(bank.inputs)[positions]
         names, ids = bank.names_of(positions), bank.ids[positions]
         return Embedded(bank.embeddings[positions], network, names, ids, inputs=inputs)
 
     def predict(self, X: Any) -> np.ndarray:
-        """Predictions, (q,)."""
+        """Return predictions, (q,)."""
         predictions = self.model.predict(X)
         return predictions if self.output is None else predictions[:, self.output]
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Probabilities of the labels, (q, n_classes)."""
+        """Return the probabilities of the labels, (q, n_classes)."""
         probabilities = self.model.predict_proba(X)
         return probabilities if self.output is None else probabilities[self.output]
 
     def predict_interval(self, X: Any, coverage: float) -> np.ndarray:
-        """The ends of prediction intervals, (q, 2)."""
+        """Return the ends of the prediction intervals, (q, 2)."""
         ends = self.model.predict_quantiles(X, [(1 - coverage) / 2, (1 + coverage) / 2])
         return ends if self.output is None else ends[..., self.output]
 
     def explanation(self, X: Any, n_neighbors: int) -> Explanation:
-        """What predictions consist of."""
+        """Return the contributions of rows to the predictions."""
         explained = self.model.explanation(X, n_neighbors)
         if self.output is None:
             return explained
@@ -105,14 +105,14 @@ class OutputAnswers:
         return replace(explained, **values, target_names=None)
 
     def adjustments(self, X: Any, features: Any, n_neighbors: int) -> Adjustments:
-        """How each column moves the neighbours of queries."""
+        """Return the adjustment by every column of the neighbours of queries."""
         adjusted = self.model.adjustments(X, features, n_neighbors)
         if self.output is None:
             return adjusted
         return replace(adjusted, **self._of_output(adjusted, "start", "end", "parts"))
 
     def _of_output(self, answer: Any, *names: str) -> dict[str, np.ndarray]:
-        """What belongs to the output in arrays of these names, (..., n_outputs)."""
+        """Return the output's part of the arrays with these names, (..., n_outputs)."""
         columns: Any = [self.output]
         if self.is_of_classes:
             columns = self.model.estimator.targets_.class_slices[self.output]

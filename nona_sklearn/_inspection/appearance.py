@@ -1,4 +1,4 @@
-"""How rows look: the columns of a table, the beginning of a text, a small picture."""
+"""Rows as a page shows them: columns of a table, the beginning of a text, or a small picture."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ TABLE, TEXTS, IMAGES = "a table", "texts", "images"
 
 @dataclass(frozen=True)
 class Appearance:
-    """How the rows of a bank look, by position, and some queries."""
+    """The shown features of a bank's rows, by position, and of queries."""
 
     kind: str = TABLE  # or TEXTS, or IMAGES
     rows: Sequence[ComparedColumn] = ()  # the columns of a table
@@ -52,7 +52,7 @@ class Appearance:
 
     @classmethod
     def of(cls, bank: Any, features: Any, X: Any, n_queries: int = 0) -> Appearance:
-        """Read what is shown of the bank's rows, if anything is, and of queries or None."""
+        """Read the shown features of the bank's rows and of the queries. Both may be None."""
         if features is None:
             return cls()
         kind = kind_of(features)
@@ -75,7 +75,7 @@ class Appearance:
         return cls(kind, row_items=items, query_items=items[:0] if X is None else _array(X))
 
     def shown(self, positions: np.ndarray, chosen: np.ndarray) -> dict[str, np.ndarray]:
-        """The chosen columns, or texts or pictures, of rows of the bank and of all queries."""
+        """Return the chosen columns, texts or pictures of bank rows, followed by all queries."""
         if self.kind == TABLE:
             columns: dict[str, np.ndarray] = {}
             for j in chosen:
@@ -90,7 +90,7 @@ class Appearance:
         return {"picture": object_array([_picture(item, low, high) for item in items])}
 
     def incomplete(self, positions: np.ndarray, n_rows: int) -> np.ndarray:
-        """Whether rows of the bank, and then all queries, have more gaps than values."""
+        """Return whether bank rows, then all queries, have more gaps than values, (n_rows,)."""
         gaps = np.zeros(n_rows)
         for row, query in zip(self.rows, self.queries, strict=True):
             values = np.concatenate([row.categories[positions], query.categories])
@@ -99,7 +99,7 @@ class Appearance:
 
 
 def kind_of(X: Any) -> str:
-    """What is to be shown of rows."""
+    """Return the kind of features: a table, texts or images."""
     if is_frame(X):
         return TABLE
     values = _array(X)
@@ -109,7 +109,7 @@ def kind_of(X: Any) -> str:
 
 
 def _array(X: Any) -> np.ndarray:
-    """Texts or images as an array."""
+    """Return texts or images as an array."""
     try:
         return np.asarray(X)
     except ValueError as error:
@@ -117,14 +117,14 @@ def _array(X: Any) -> np.ndarray:
 
 
 def _plain(values: np.ndarray) -> np.ndarray:
-    """Numbers as they are, other values as texts."""
+    """Return numbers unchanged, and values of another type as texts."""
     if values.dtype.kind == "f" or (values.dtype.kind in "iu" and (abs(values) < INEXACT).all()):
         return values
     return object_array([shortened(show(value), MOST_CHARACTERS) for value in values])
 
 
 def _picture(image: np.ndarray, low: float, high: float) -> str:
-    """A small picture as an address of data; `low` is black, `high` is white."""
+    """Return a small picture as a data URL. `low` is black and `high` is white."""
     from PIL import Image
 
     if image.ndim == 3 and image.shape[2] not in CHANNELS and image.shape[0] in CHANNELS:

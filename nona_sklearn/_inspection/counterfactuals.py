@@ -1,4 +1,4 @@
-"""Counterfactuals: what would have to be different for another prediction."""
+"""Counterfactuals: small changes of a query that lead to a wanted prediction."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from .._utils.arrays import Table
 
 N_CANDIDATES = 1000  # rows with the outcome that are tried for a query, nearest first
-BLOCKS = 10, 100, N_CANDIDATES  # so many of them are tried first
+BLOCKS = 10, 100, N_CANDIDATES  # numbers of nearest rows that are searched, one after another
 N_STEPS = 32  # points on the line between a query and a row
 QUERY, COUNTERFACTUAL = "query", "counterfactual"
 
@@ -52,10 +52,10 @@ def counterfactuals(
 ) -> Table:
     """Find small changes of a query that lead to another class, or across a threshold.
 
-    A counterfactual lies between the query and a real row with the desired outcome: the nearest
-    one in the learned space whose values lead to it [1]_. As few columns as possible take the
-    row's values. Numbers and dates among them are then moved back towards the query as far as
-    the outcome allows, to values that other rows have.
+    A counterfactual lies between the query and a real row with the desired outcome. The row is
+    the nearest one in the learned space whose values lead to the outcome [1]_. As few columns as
+    possible take the row's values. Numbers and dates in these columns are then moved back towards
+    the query, as far as the outcome allows, to values of rows in the bank.
 
     Parameters
     ----------
@@ -64,51 +64,53 @@ def counterfactuals(
     X : {DataFrame, array-like} of shape (n_queries, n_features)
         The queries.
     features : {DataFrame, array-like} of shape (n_samples, n_features)
-        The rows given to fit, and then those of `add_neighbors`: the bank does not store features.
+        The rows given to fit, followed by the rows of `add_neighbors`. The bank does not store
+        features.
     y : label, optional
         For classifiers: the desired class. None: any class but the predicted one.
     at_least, at_most : float, optional
-        For regressors: the threshold that the prediction shall reach, from below or from above,
-        in the units of `y`; exactly one of them.
+        For regressors: the threshold that the prediction must reach, from below or from above,
+        in the units of `y`. Exactly one of the two parameters is given.
     fixed : list of str or int, default=()
-        Columns that do not change, by name or by number in `features`. The column of times, if
-        the estimator was fitted with one, never changes.
+        Columns that do not change, by name or by number in `features`. If the estimator was
+        fitted with a column of times, this column never changes.
     increase, decrease : list of str or int, default=()
         Columns of numbers or dates whose values may only rise, or only fall, such as an age.
     limits : dict, default=None
         The least and the largest value that columns of numbers may change to, by name or number,
-        such as ``{"garage_area": (None, 600)}``; None: no such limit.
+        such as ``{"garage_area": (None, 600)}``. None: no such limit.
     n_counterfactuals : int, default=1
-        Largest number of different counterfactuals of a query, each towards another row.
+        Largest number of different counterfactuals of a query. They lead to different rows.
 
     Returns
     -------
     DataFrame, or :class:`~sklearn.utils.Bunch` of arrays where pandas is not installed
-        Lines "query", and for each counterfactual "counterfactual" and the row that it leads to,
-        by its name, with the columns
+        A query has a line "query". Every counterfactual has a line "counterfactual", followed by
+        a line of the row that it leads to, with the row's name. The columns are
 
         - ``query``, ``row``: names of the query and of the line;
-        - ``target``: the target of a row, in the units of `y`; missing in other lines;
-        - ``prediction``: that of the query and of the counterfactual, in the units of `y`; missing
-          for a row;
-        - ``changed``: the columns that a counterfactual changes, empty in other lines;
-        - one for each feature.
+        - ``target``: the target of a row, in the units of `y`; missing for queries and
+          counterfactuals;
+        - ``prediction``: the prediction of a query or of a counterfactual, in the units of `y`;
+          missing for a row;
+        - ``changed``: the columns that a counterfactual changes; empty for queries and rows;
+        - all columns of `features`.
 
-        A query has its first line only if the values of none of the 1,000 nearest rows with the
-        wanted outcome lead to it by the changes that are allowed.
+        A query has no counterfactual if the allowed changes towards the 1,000 nearest rows with
+        the wanted outcome do not lead to this outcome.
 
     Raises
     ------
     ValueError
-        If a parameter is invalid or contradicts another; if no row has the wanted outcome, a query
-        has it already, may not change in any column, or is a row of the bank, with its name and
-        features; or if the model has several outputs.
+        If a parameter is invalid, or two parameters contradict; if no row has the wanted outcome;
+        if a query has this outcome already, may not change in any column, or has the name and the
+        features of a row of the bank; or if the model has several outputs.
 
     References
     ----------
     .. [1] Brughmans et al., "NICE: An Algorithm for Nearest Instance Counterfactual Explanations",
-       2023, arXiv:2104.07411: the nearest row of another class, and its values one column at a
-       time.
+       2023, arXiv:2104.07411. The method takes the values of the nearest row of another class,
+       one column at a time.
 
     Examples
     --------
@@ -141,7 +143,7 @@ def find_counterfactuals(
     allowed: AllowedChanges,
     n_counterfactuals: int = 1,
 ) -> Table:
-    """The table of counterfactuals of queries, which are rows of the mixer."""
+    """Return the table of counterfactuals. The queries are rows of the mixer."""
     answers, labels = mixer.answers, queries.labels
     _refuse_rows_of_bank(mixer, labels)
     predictions, targets = answers.predict(queries), answers.targets
@@ -166,7 +168,7 @@ def find_counterfactuals(
 
 
 def _refuse_rows_of_bank(mixer: RowMixer, labels: np.ndarray | None) -> None:
-    """Refuse a query with the name and the features of a row of the bank: it is that row."""
+    """Raise if a query has the name and the features of a row of the bank."""
     if labels is None:
         return
     names = mixer.answers.bank.names_of(slice(None)).tolist()
@@ -181,7 +183,7 @@ def _refuse_rows_of_bank(mixer: RowMixer, labels: np.ndarray | None) -> None:
 
 
 def _with_outcome(answers: OutputAnswers, outcome: Outcome) -> Any:
-    """The estimator with a bank of the rows that have an outcome."""
+    """Return the estimator with a bank of the rows that have the outcome."""
     kept = np.flatnonzero(outcome.holds(answers.targets))
     if not len(kept):
         raise ValueError(f"the bank must have a row with {outcome.text}")
@@ -191,11 +193,11 @@ def _with_outcome(answers: OutputAnswers, outcome: Outcome) -> Any:
 
 
 def _nearest(estimator: Any, query: Embedded) -> Iterator[np.ndarray]:
-    """Ids of the rows that are nearest to a query: a few, and then more of them."""
+    """Yield blocks of ids of the rows nearest to a query, in growing numbers."""
     seen = np.arange(0)
     for most in BLOCKS:
         ids = estimator.heaviest_neighbors(query, min(most, len(estimator.bank_)))[1][0]
-        ids = ids[(ids >= 0) & ~np.isin(ids, seen)]  # -1: fewer rows are earlier
+        ids = ids[(ids >= 0) & ~np.isin(ids, seen)]  # -1: too few rows are earlier than the query
         yield ids
         seen = np.append(seen, ids)
 
@@ -203,7 +205,7 @@ def _nearest(estimator: Any, query: Embedded) -> Iterator[np.ndarray]:
 def _different(
     mixer: RowMixer, changes: Iterable[tuple[int, np.ndarray]]
 ) -> Iterator[tuple[int, np.ndarray]]:
-    """The changes that are not equal to one before."""
+    """Yield the changes without duplicates."""
     seen = set()
     for position, changed in changes:
         codes = tuple(mixer.codes[changed, mixer.columns].tolist())
@@ -217,14 +219,14 @@ def _different(
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a prediction is wanted to be."""
+    """The wanted outcome of a prediction."""
 
     kind: Literal["at_least", "at_most", "y", "another class"]
-    value: Any  # the threshold, the class, or the class instead of which another is wanted
+    value: Any  # the threshold, the wanted class, or the class to leave
 
     @property
     def text(self) -> str:
-        """The outcome in a message."""
+        """Return the words for the outcome in a message."""
         if self.kind == "y":
             return f"the class {self.value!r:.100}"
         if self.kind == "another class":
@@ -232,7 +234,7 @@ class Outcome:
         return f"a target of {self.kind.replace('_', ' ')} {self.value:g}"
 
     def for_prediction(self, prediction: Any) -> Outcome:
-        """The outcome for a query with this prediction, which must be another one."""
+        """Return the outcome for a query, or raise if its prediction has it already."""
         if self.kind == "another class":
             return Outcome(self.kind, prediction)
         if not self.holds(np.asarray(prediction)):
@@ -245,7 +247,7 @@ class Outcome:
         )
 
     def holds(self, targets: np.ndarray) -> np.ndarray:
-        """Whether targets have the outcome, bool (n,)."""
+        """Return whether targets have the outcome, bool (n,)."""
         if self.kind == "at_least":
             return targets >= self.value
         if self.kind == "at_most":
@@ -253,7 +255,7 @@ class Outcome:
         return targets == self.value if self.kind == "y" else targets != self.value
 
     def scores(self, answers: OutputAnswers, X: Any) -> tuple[np.ndarray, np.ndarray]:
-        """How near rows are to the outcome, (m,), and whether they have it, bool (m,)."""
+        """Return rows' scores, larger near the outcome, and whether they have it, both (m,)."""
         queries = answers.embed(X)
         predictions = answers.predict(queries)
         if answers.is_of_classes:
@@ -264,7 +266,7 @@ class Outcome:
 
 
 def make_outcome(answers: OutputAnswers, y: Any, at_least: Any, at_most: Any) -> Outcome:
-    """The wanted outcome that the parameters of :func:`counterfactuals` mean."""
+    """Return the outcome, given the parameters of :func:`counterfactuals`."""
     thresholds = {"at_least": at_least, "at_most": at_most}
     given: list[Any] = [name for name, value in thresholds.items() if value is not None]
     if answers.is_of_classes:
@@ -286,28 +288,28 @@ def make_outcome(answers: OutputAnswers, y: Any, at_least: Any, at_most: Any) ->
     return Outcome(given[0], float(value))
 
 
-# -- rows that are mixed of others -------------------------------------------------------------
+# -- rows with the cells of several rows -------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class RowMixer:
-    """Makes rows whose cells are those of other rows: of the bank, and of queries.
+    """Makes rows whose cells come from rows of the bank and from queries.
 
-    A cell is the number of the row whose value it has: first the rows of the bank, by their
-    positions, and then the queries.
+    A cell is the number of the row whose value it has. The rows of the bank are numbered by their
+    positions, and the queries follow.
     """
 
     answers: OutputAnswers
-    table: Any  # (n + q, d), rows of the bank, and queries
+    table: Any  # (n + q, d), rows of the bank, followed by queries
     rows: list[ComparedColumn]  # the columns of the bank's rows
     queries: list[ComparedColumn]  # the columns of the queries
     codes: np.ndarray  # (n + q, d), equal values of a column have equal codes
-    #: (n + q,), the values of each column as numbers; None for columns without an order.
+    #: (n + q,), the values of a column as numbers; None for a column without an order.
     numbers: list[np.ndarray | None]
 
     @classmethod
     def of(cls, answers: OutputAnswers, X: Any, features: Any) -> RowMixer:
-        """Join the rows of the bank, with their features, and the queries."""
+        """Join the features of the bank's rows and the queries."""
         X, features = checked_table("X", X), checked_table("features", features)
         X = as_ordered(X, features)
         indices = rows_of_bank(answers.bank, features)
@@ -326,37 +328,36 @@ class RowMixer:
 
     @property
     def n_rows(self) -> int:
-        """Number of the bank's rows."""
+        """Return the number of the bank's rows."""
         return len(self.rows[0].shown)
 
     @property
     def names(self) -> list[str]:
-        """Names of the columns."""
+        """Return the names of the columns."""
         return [feature.name for feature in self.rows]
 
     @property
     def columns(self) -> np.ndarray:
-        """Numbers of the columns, (d,)."""
+        """Return the numbers of the columns, (d,)."""
         return np.arange(len(self.rows))
 
     def row(self, number: int) -> np.ndarray:
-        """The cells (d,) of a row of the bank, or of a query."""
+        """Return the cells (d,) of a row of the bank, or of a query."""
         return np.full(len(self.rows), number)
 
     def differing(self, row: np.ndarray, other: np.ndarray) -> np.ndarray:
-        """Numbers of the columns in which two rows (d,) differ."""
+        """Return the numbers of the columns in which two rows (d,) differ."""
         columns = self.columns
         return np.flatnonzero(self.codes[row, columns] != self.codes[other, columns])
 
     def make(self, cells: np.ndarray) -> Any:
-        """A table of rows (m, d)."""
+        """Return the table of rows with the given cells (m, d)."""
         return gather_cells(self.table, cells)
 
     def between(self, column: int, start: int, end: int, shares: np.ndarray) -> np.ndarray:
-        """Cells of a column on the line from one cell to another, for shares of the way, (s,).
+        """Return cells of a column between two cells, for shares of the way, (s,).
 
-        A cell has the first of the bank's values that is so far along. Without an order, it is
-        the end.
+        A cell has the bank's first value at or beyond its share. Without an order, it is `end`.
         """
         values = self.numbers[column]
         if values is None or np.isnan(values[[start, end]]).any():
@@ -367,17 +368,17 @@ class RowMixer:
 
 
 def _code(values: np.ndarray) -> np.ndarray:
-    """Codes of the values of a column without an order, (n,)."""
+    """Return codes of the values of a column without an order, (n,)."""
     codes: dict[Any, int] = {}
     return np.array([codes.setdefault(value, len(codes)) for value in values])
 
 
-# -- what may change ---------------------------------------------------------------------------
+# -- allowed changes ---------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class AllowedChanges:
-    """The changes that are allowed."""
+    """The allowed changes of a query."""
 
     mixer: RowMixer
     free: np.ndarray  # (n_free,), numbers of the columns that may change, ascending
@@ -390,7 +391,7 @@ class AllowedChanges:
     def of(
         cls, mixer: RowMixer, fixed: Any, increase: Any, decrease: Any, limits: Any
     ) -> AllowedChanges:
-        """Check the parameters of :func:`counterfactuals` with these names."""
+        """Return the changes that the parameters of :func:`counterfactuals` allow."""
         if limits is not None and not isinstance(limits, Mapping):
             raise ValueError(f"limits must be a dict of columns and pairs, got {limits!r:.100}")
         given = {"fixed": fixed, "increase": increase, "decrease": decrease}
@@ -427,7 +428,7 @@ class AllowedChanges:
         return cls(mixer, free, rising, falling, ranges)
 
     def towards(self, query: np.ndarray, positions: np.ndarray) -> np.ndarray:
-        """The query (d,) with the cells of rows (m,) that it may change to, (m, d)."""
+        """Return the query (d,) with the cells of rows (m,) that it may change to, (m, d)."""
         ends = np.repeat(query[None], len(positions), axis=0)
         for j in self.free:
             allowed = self.allows(int(j), query, positions)
@@ -435,7 +436,7 @@ class AllowedChanges:
         return ends
 
     def allows(self, j: int, query: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """Which rows have a value of a column that the query may change to, bool (m,)."""
+        """Return which rows have a value that the query may change to in column j, bool (m,)."""
         numbers = self.mixer.numbers[j]
         is_bounded = j in self.rising or j in self.falling or j in self.ranges
         if numbers is None or not is_bounded:
@@ -447,7 +448,7 @@ class AllowedChanges:
         return (numbers[rows] >= low) & (numbers[rows] <= high)
 
     def check_movable(self, query: np.ndarray, name: Any) -> None:
-        """Refuse a query of which no column may have another value of a row of the bank."""
+        """Raise if no column of the query may change to a value of a row of the bank."""
         if not (self.rising or self.falling or self.ranges):
             return
         rows = np.arange(self.mixer.n_rows)
@@ -463,17 +464,17 @@ class AllowedChanges:
 
 
 def as_list(given: Any) -> list:
-    """One column, or several, as a list."""
+    """Return one column, or several, as a list."""
     return [given] if isinstance(given, str) or not np.iterable(given) else list(given)
 
 
 def _names_as_given(mixer: RowMixer) -> list:
-    """Names of the columns; of an array, their numbers."""
+    """Return the names of the columns, or their numbers for an array."""
     return [feature.read.name for feature in mixer.rows]
 
 
 def _column(mixer: RowMixer, parameter: str, name: Any) -> int:
-    """The number of a column that a parameter names."""
+    """Return the number of a column that a parameter names."""
     names = _names_as_given(mixer)
     if isinstance(name, Hashable) and name in names:
         return names.index(name)
@@ -485,7 +486,7 @@ def _column(mixer: RowMixer, parameter: str, name: Any) -> int:
 
 
 def _check_ordered(mixer: RowMixer, parameter: str, j: int, kinds: str) -> None:
-    """Refuse a column that is not of these kinds: "numbers", or "numbers or dates"."""
+    """Raise if a column is not of the kinds "numbers" or "numbers or dates"."""
     is_date = mixer.rows[j].read.kind == "date"
     if mixer.numbers[j] is None or (is_date and kinds == "numbers"):
         raise ValueError(
@@ -495,7 +496,7 @@ def _check_ordered(mixer: RowMixer, parameter: str, j: int, kinds: str) -> None:
 
 
 def _range(pair: Any, name: Any) -> tuple[float, float]:
-    """The least and the largest value of a column, infinite where there is no such limit."""
+    """Return the least and the largest value of a column, infinite if there is no limit."""
     if not isinstance(pair, tuple | list) or len(pair) != 2:
         raise ValueError(
             f"limits of {name!r} must be a pair of the least and the largest value, got "
@@ -524,7 +525,7 @@ class _Search:
     allowed: AllowedChanges
 
     def towards(self, blocks: Iterable[np.ndarray]) -> Iterator[tuple[int, np.ndarray]]:
-        """Each row that gives a counterfactual, of blocks of positions, with its cells (d,)."""
+        """Yield the position of a row that gives a counterfactual, and the counterfactual (d,)."""
         for block in blocks:
             ends = self.allowed.towards(self.query, block)
             _, reached = self._judge(ends)
@@ -535,20 +536,20 @@ class _Search:
                 )
 
     def _judge(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Scores of rows (m, d), (m,), and whether they have the outcome, bool (m,)."""
+        """Return scores of rows (m, d), (m,), and whether they have the outcome, bool (m,)."""
         if not len(rows):
             return np.zeros(0), np.zeros(0, dtype=bool)
         return self.outcome.scores(self.mixer.answers, self.mixer.make(rows))
 
     def _changed_towards(self, end: np.ndarray) -> np.ndarray:
-        """The query with as many cells of a row with the outcome as lead to it, the best first."""
+        """Return the query with cells of `end`, the best first, until it has the outcome."""
         row, reached = self.query, False
         while not reached:
             row, reached = self._best_change(row, end)
         return row
 
     def _without_needless(self, row: np.ndarray) -> np.ndarray:
-        """The same without changes that the outcome does not need."""
+        """Return the row without changes that the outcome does not need."""
         reached = True
         while reached:
             before = row
@@ -556,7 +557,7 @@ class _Search:
         return before
 
     def _best_change(self, row: np.ndarray, other: np.ndarray) -> tuple[np.ndarray, bool]:
-        """A row with one cell of another, and whether it has the outcome; the best if any does."""
+        """Return `row` with the best cell of `other`, and whether it then has the outcome."""
         columns = self.mixer.differing(row, other)
         if not len(columns):
             return row, False
@@ -567,14 +568,14 @@ class _Search:
         return changed[best], bool(reached[best])
 
     def _moved_back(self, row: np.ndarray) -> np.ndarray:
-        """The same with numbers as near to the query's as the outcome allows."""
+        """Return the row with numbers as near to the query's as the outcome allows."""
         shares = np.arange(1, N_STEPS + 1) / N_STEPS
         line = np.repeat(row[None], N_STEPS, axis=0)
         for j in self.mixer.differing(self.query, row):
             between = self.mixer.between(j, self.query[j], row[j], shares)
             is_allowed = self.allowed.allows(j, self.query, between)
             line[:, j] = np.where(is_allowed, between, row[j])
-        return line[self._judge(line)[1].argmax()]  # the last one has it
+        return line[self._judge(line)[1].argmax()]  # the last row has the outcome
 
 
 # -- lines -------------------------------------------------------------------------------------
@@ -593,7 +594,7 @@ class _Line:
 
 
 def _table_of(lines: list[_Line], mixer: RowMixer) -> Table:
-    """The table of some lines."""
+    """Return the table of the lines."""
     columns = {
         name: _joined([getattr(line, name) for line in lines])
         for name in ("query", "row", "target", "prediction", "changed")
@@ -605,7 +606,7 @@ def _table_of(lines: list[_Line], mixer: RowMixer) -> Table:
 
 
 def _joined(values: list) -> np.ndarray:
-    """A column of numbers, NaN where they are missing, or of objects."""
+    """Return a column of numbers, NaN where they are missing, or of objects."""
     if all(value is None or isinstance(value, float | np.floating) for value in values):
         return np.array(values, dtype=float)
     return object_array(values)

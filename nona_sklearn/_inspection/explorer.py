@@ -1,4 +1,4 @@
-"""A map of the learned space to look around in: the rows, and the report of each prediction."""
+"""An interactive map of the learned space, with the report of every prediction."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ from .page import LONG, footer, render, source, whole_page, write_page
 
 HEIGHT = 760  # pixels of the frame in a notebook
 MAP = "map"  # the element in which Bokeh draws
-MOST_CLASSES, NEGLIGIBLE = 3, 0.005  # of a prediction, above this probability
+MOST_CLASSES, NEGLIGIBLE = 3, 0.005  # shown classes of a prediction, above this probability
 UNKNOWN = "#8a8f98"  # colour of rows without a value
-LINK = "#d6006c"  # colour of what leads to the rows behind a prediction
-FEW, LARGE, SMALL = 5_000, 7, 4  # rows, and sizes of dots of at most so many, and of more
-QUERY_LINE = "#111111"  # around queries
+LINK = "#d6006c"  # colour of the lines to the rows behind a prediction
+FEW, LARGE, SMALL = 5_000, 7, 4  # dots are LARGE up to FEW rows, and SMALL for more rows
+QUERY_LINE = "#111111"  # outline of queries
 IMPROBABILITY = "1 \N{MINUS SIGN} probability of the label"  # the error of a class
 MOST_SHOWN = 6  # features of a group of equal rows
 MOST_LISTED = 50  # rows to check, and groups of equal rows
 MOST_EQUAL = 20  # rows of a group in the list
-#: How texts and numbers are written, and how many columns are shown, as in a report.
+#: The format of texts and numbers, and the number of shown columns. A report has the same.
 LIMITS = {
     "digits": DIGITS,
     "leastDecimals": LEAST_DECIMALS,
@@ -57,14 +57,14 @@ REMAINDER = "othersWeight", "othersTarget", "othersAdjusted", "othersContributio
 RING: dict[str, Any] = {"fill_color": None, "line_color": LINK}
 FRAME: dict[str, Any] = {
     "toolbar_location": "above",
-    "match_aspect": True,  # distances are the same in all directions
+    "match_aspect": True,  # both axes have the same scale
     "output_backend": "webgl",
     "sizing_mode": "stretch_both",
     "background_fill_alpha": 0,
     "border_fill_alpha": 0,
     "outline_line_color": None,
 }
-MOST_BARS = 8  # of a column of categories: those of the lowest and of the highest effects
+MOST_BARS = 8  # of a column of categories: the lowest and the highest effects
 MARGIN = 0.03  # of the range of the effects, at both ends
 #: Lengths of a chart of effects.
 CHART = {
@@ -83,7 +83,7 @@ CHART = {
 
 
 class Explorer:
-    """A page to look around in: made by :func:`explore`.
+    """An interactive page, as :func:`explore` makes it.
 
     Attributes
     ----------
@@ -98,7 +98,7 @@ class Explorer:
         return f"<Explorer: {self.title}>"
 
     def _repr_html_(self):
-        """The page in a notebook, in a frame of its own."""
+        """Return the HTML of the page in a frame, for a notebook."""
         return render("frame.html", page=self._page, height=HEIGHT, title=self.title)
 
     def save(self, path: Any, *, overwrite: bool = False) -> None:
@@ -109,7 +109,7 @@ class Explorer:
         path : str or path-like
             The file, such as "explorer.html".
         overwrite : bool, default=False
-            Whether a file that exists is replaced.
+            Whether to replace an existing file.
 
         Raises
         ------
@@ -134,14 +134,15 @@ def explore(
     reducer: Any = None,
     random_state: Any = None,
 ) -> Explorer:
-    """Make an interactive map of the learned space, with the rows behind each prediction.
+    """Make an interactive map of the learned space, with the rows behind every prediction.
 
-    The page shows the stored rows, each predicted without itself, and queries. A click on a row
-    draws lines to the rows behind its prediction. The picture and the table of its report, as of
-    :class:`NeighborsReport`, are next to the map. A slider goes through the predictions from the
-    largest error to the smallest. Colours are targets, predictions or errors. Charts show what
-    columns add to predictions. Two lists contain rows whose targets are far from their
-    predictions, and rows that are equal in the learned space.
+    The page shows queries and stored rows. A stored row is left out of its own prediction. A
+    click on a row draws lines to the rows behind its prediction. The picture and the table of its
+    report, as in :class:`NeighborsReport`, are next to the map. A slider goes through the
+    predictions from the largest error to the smallest. Colours show targets, predictions or
+    errors. Charts show the effects of columns on predictions. One list contains rows whose targets
+    are far from their predictions. A second list contains rows that are equal in the learned
+    space.
 
     Parameters
     ----------
@@ -150,11 +151,11 @@ def explore(
     X : {DataFrame, array-like} of shape (n_queries, n_features), optional
         Queries. None: the page shows stored rows only.
     y : array-like of shape (n_queries,), optional
-        Their targets, if they are known, in the units of the targets of fit.
+        Targets of the queries, if they are known, in the units of the targets of fit.
     features : DataFrame, array or list, optional
-        Features of the stored rows to show, those given to fit followed by those of
-        `add_neighbors`: a table, images (n, height, width), optionally with channels, or texts.
-        None: names and targets only, since the bank does not store features.
+        Features of the stored rows to show: the rows given to fit, followed by the rows of
+        `add_neighbors`, as a table, images (n, height, width), optionally with channels, or texts.
+        None: the page shows names and targets only, since the bank does not store features.
     query_features : DataFrame, array or list, optional
         Features of the queries to show. None: `X`.
     n_neighbors : int, default=6
@@ -162,41 +163,42 @@ def explore(
     coverage : float, default=0.9
         Probability of the prediction intervals of a regressor.
     max_rows : int, default=50_000
-        Number of rows to draw. Of more stored rows, these are the rows behind the predictions of
-        queries, and others at random; rows behind their predictions are drawn, too.
+        Number of rows to draw. If there are more stored rows, the rows behind the predictions of
+        queries and a random sample are drawn. The rows behind the predictions of drawn rows are
+        added.
     reducer : transformer, optional
-        Its `fit_transform` reduces embeddings to two columns or more, of which two are drawn:
-        ``umap.UMAP()`` for example. Principal components by default.
+        Its `fit_transform` reduces embeddings to at least two columns, and the first two are
+        drawn. An example is ``umap.UMAP()``. Principal components by default.
     random_state : int, RandomState instance or None, default=None
         Seed of the choice of rows.
 
     Returns
     -------
     Explorer
-        The page, which a notebook shows, with ``save(path)``.
+        The page. A notebook shows it, and ``save(path)`` writes it as a file.
 
     Raises
     ------
     ImportError
         If Bokeh is not installed.
     ValueError
-        If a parameter is invalid, `y` or `query_features` is given without `X`, `features` and
-        those of the queries are not of one kind, or the model has several outputs.
+        If a parameter is invalid, `y` or `query_features` is given without `X`, the features of
+        the stored rows and of the queries are not of one kind, or the model has several outputs.
 
     See Also
     --------
     NeighborsReport : The report of one prediction.
     EmbeddingDisplay : The same map as a picture.
-    EffectDisplay : What one column adds to predictions.
+    EffectDisplay : The effect of one column on predictions.
 
     Notes
     -----
-    Needs the extra ``explore``. The size of the page is about 1.5 MB for the drawing program, and
-    0.2 kB for each row, with 12 bytes for each of its numbers. A page of 10,000 rows takes
-    about 40 seconds; the time grows with the square of their number.
+    The function needs the extra ``explore``. The page takes about 1.5 MB for the drawing program,
+    0.2 kB per row, and 12 bytes per number of a row. A page of 10,000 rows takes about 40 seconds.
+    The time grows with the square of the number of rows.
 
     The charts need a regressor with ``similarity_="features"``, fitted to the columns of
-    `features`: without steps before it, or transformed targets. Each has the values of
+    `features`, without steps before it and without transformed targets. They have the values of
     :class:`EffectDisplay`.
 
     Examples
@@ -249,7 +251,7 @@ def explore(
 
 
 def _query_targets(answers: OutputAnswers, y: Any, n_queries: int) -> np.ndarray:
-    """The targets of queries, as numbers or labels; gaps where they are not known."""
+    """Return targets of queries, (q,), as numbers or labels; NaN or None if not known."""
     of_classes = answers.is_of_classes
     if y is None:
         return np.full(n_queries, None if of_classes else np.nan)
@@ -263,7 +265,7 @@ def _query_targets(answers: OutputAnswers, y: Any, n_queries: int) -> np.ndarray
 
 
 def _title(data: MapData) -> str:
-    """What the page is about."""
+    """Return the title of the page."""
     n_queries = len(data.names) - data.n_stored
     title = f"Predictions of {data.target_name}: {data.n_stored:,} stored row"
     title += "" if data.n_stored == 1 else "s"
@@ -273,7 +275,7 @@ def _title(data: MapData) -> str:
 
 
 def _page(data: MapData, title: str, coverage: float, footer_text: str) -> str:
-    """The page, as HTML."""
+    """Return the HTML of the page."""
     from bokeh.core.types import ID
     from bokeh.document import Document
     from bokeh.embed import json_item
@@ -319,11 +321,11 @@ def _page(data: MapData, title: str, coverage: float, footer_text: str) -> str:
     return whole_page(title, body, sheets=sheets, programs=library)
 
 
-# -- what the map and the program read --------------------------------------------------------
+# -- data of the map and the program ----------------------------------------------------------
 
 
 def _rows(data: MapData) -> dict[str, Any]:
-    """What the program reads of the rows, a column for each."""
+    """Return the columns of the rows that the program reads, by name, (n,)."""
     predictions = data.predictions
     is_query = np.arange(len(data.names)) >= data.n_stored
     size = LARGE if len(data.names) <= FEW else SMALL
@@ -345,7 +347,7 @@ def _rows(data: MapData) -> dict[str, Any]:
 
 
 def _coded(data: MapData, values: np.ndarray) -> np.ndarray:
-    """Numbers as they are, labels as their numbers; NaN where a label is not known."""
+    """Return numbers unchanged, or labels as their numbers, NaN for an unknown label, (n,)."""
     if data.classes is None:
         return values.astype(float)
     codes = {label: float(i) for i, label in enumerate(data.classes)}
@@ -353,7 +355,7 @@ def _coded(data: MapData, values: np.ndarray) -> np.ndarray:
 
 
 def _chances(data: MapData, probabilities: np.ndarray) -> str:
-    """The most probable classes of a prediction."""
+    """Return the most probable classes of a prediction as a text."""
     assert data.classes is not None
     likely = np.argsort(-probabilities, kind="stable")[:MOST_CLASSES]
     likely = likely[probabilities[likely] > NEGLIGIBLE]
@@ -361,7 +363,7 @@ def _chances(data: MapData, probabilities: np.ndarray) -> str:
 
 
 def _lines(data: MapData) -> dict[str, np.ndarray]:
-    """The rows behind all predictions, row by row of the map."""
+    """Return columns of the rows behind all predictions, (n * k,), in the order of the map."""
     predictions = data.predictions
     columns = {
         "row": predictions.positions.astype(np.int32),
@@ -374,7 +376,7 @@ def _lines(data: MapData) -> dict[str, np.ndarray]:
 
 
 def _about(data: MapData, coverage: float) -> dict[str, Any]:
-    """What the program needs beside the rows."""
+    """Return the values that the program needs besides the rows."""
     first = data.first_in_order
     order = np.argsort(-abs(data.predictions.errors[first:]), kind="stable") + first
     classes = data.classes
@@ -397,7 +399,7 @@ def _about(data: MapData, coverage: float) -> dict[str, Any]:
 
 
 def _color(data: MapData, mode: str) -> Any:
-    """The colours of rows by their targets, predictions or errors."""
+    """Return Bokeh's colour mapper for targets, predictions or errors."""
     from bokeh.models import LinearColorMapper
     from bokeh.palettes import Viridis256
 
@@ -412,7 +414,7 @@ def _color(data: MapData, mode: str) -> Any:
 
 
 def _palette(n_classes: int) -> list[str]:
-    """A colour for each class."""
+    """Return one colour per class."""
     from bokeh.palettes import Category10, Category20, Colorblind, Turbo256, interp_palette
 
     for palette in (Colorblind[8], Category10[10], Category20[20]):
@@ -422,7 +424,7 @@ def _palette(n_classes: int) -> list[str]:
 
 
 def _draw(data: MapData, sources: dict[str, Any], color: Any) -> tuple[Any, dict[str, Any]]:
-    """The map, and its dots, of stored rows and of queries."""
+    """Return the map and its dots of stored rows and of queries."""
     from bokeh.models import BooleanFilter, CDSView, HoverTool, TapTool
     from bokeh.plotting import figure
 
@@ -451,7 +453,7 @@ def _draw(data: MapData, sources: dict[str, Any], color: Any) -> tuple[Any, dict
     }
     plot.scatter("x1", "y1", source=links, size=14, line_width=2, **RING)
     plot.scatter("x0", "y0", source=links, size=18, line_width=3, **RING)
-    for drawn in dots.values():  # one tool of both would announce the queries alone
+    for drawn in dots.values():  # a common tool would announce the queries alone
         plot.add_tools(
             HoverTool(renderers=[drawn], tooltips=None, visible=False, callback=_announce("hover"))
         )
@@ -461,7 +463,7 @@ def _draw(data: MapData, sources: dict[str, Any], color: Any) -> tuple[Any, dict
 
 
 def _announce(name: str) -> Any:
-    """What happens on the map, as an event for the program."""
+    """Return Bokeh's callback that dispatches an event to the program."""
     from bokeh.models import CustomJS
 
     code = f"dispatchEvent(new CustomEvent('nona-{name}', {{detail: [cb_obj, cb_data]}}))"
@@ -472,7 +474,7 @@ def _announce(name: str) -> Any:
 
 
 def _effects(effects: Effects | None) -> dict[str, Any]:
-    """The charts of what columns add to predictions, all on one scale."""
+    """Return values for the template: charts of the effects of columns, on one scale."""
     if effects is None:
         return {"effects": None}
     scale = _Scale(np.concatenate([display.effects for display in effects.displays]))
@@ -481,35 +483,35 @@ def _effects(effects: Effects | None) -> dict[str, Any]:
 
 
 class _Scale:
-    """The effects from `low` to `high`, which all charts have in common; 0 is between them."""
+    """The common scale of all charts: effects from `low` to `high`, which contain 0."""
 
     def __init__(self, effects: np.ndarray) -> None:
         self.low = min(0.0, effects.min())
         self.high = max(0.0, effects.max())
         largest = max(self.high, -self.low)
         power = 10.0 ** math.floor(math.log10(largest))
-        # Between two lines: the largest round number that is on the scale.
+        # The distance of two lines is the largest round number that is on the scale.
         self.step = power * next(digit for digit in (5, 2, 1) if digit * power <= largest)
 
     @property
     def marks(self) -> list[float]:
-        """The effects that have lines."""
+        """Return the effects that have lines."""
         first, last = math.ceil(self.low / self.step), math.floor(self.high / self.step)
         return [i * self.step for i in range(first, last + 1)]
 
     def write(self, mark: float) -> str:
-        """The number at a line: a multiple of the step, which has one digit."""
+        """Return the text at a line. The step, which the mark is a multiple of, has one digit."""
         return Unit(place=-math.floor(math.log10(self.step))).signed(mark) or "0"
 
     def between(self, start: float, end: float, effects: Any) -> Any:
-        """Where effects are drawn, if the scale leads from one length to another."""
+        """Return positions of effects on a scale that is drawn from `start` to `end`."""
         margin = MARGIN * (self.high - self.low)
         share = (effects - self.low + margin) / (self.high - self.low + 2 * margin)
         return start + (end - start) * share
 
 
 class _Chart:
-    """The effects of a column: a curve over numbers or dates, or a bar for each category."""
+    """The effects of a column: a curve over numbers or dates, or one bar per category."""
 
     def __init__(self, display: EffectDisplay, scale: _Scale) -> None:
         self.name = display.feature_name
@@ -520,7 +522,7 @@ class _Chart:
         self.scale = scale
 
     def points(self) -> list[tuple[str, str]]:
-        """The points of a curve, one at most for each unit of the width."""
+        """Return the points of a curve, at most one per unit of the width."""
         right, bottom = CHART["width"] - CHART["right"], CHART["height"] - CHART["bottom"]
         values = self.values.astype(float if self.values.dtype.kind in "iuf" else np.int64)
         share = (values - values[0]) / ((values[-1] - values[0]) or 1)
@@ -529,7 +531,7 @@ class _Chart:
         return [(f"{x[i]:.1f}", f"{y[i]:.1f}") for i in np.unique(x.round(), return_index=True)[1]]
 
     def bars(self) -> list[tuple[str, float | None]]:
-        """Names and effects of categories, the highest first; of many, both ends."""
+        """Return names and effects of categories, the highest first, without a long middle."""
         bars = [*zip(map(str, self.values), self.effects, strict=True)][::-1]
         if (n_left_out := len(bars) - MOST_BARS) > 1:
             half = MOST_BARS // 2

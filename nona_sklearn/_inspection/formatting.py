@@ -1,4 +1,4 @@
-"""Values as people read them: numbers of one unit, shares, entries of a table; and words."""
+"""Formatted values of pages: numbers of one unit, shares, entries of a table; and words."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ import numpy as np
 from .._utils.validation import is_missing
 
 MINUS = "\N{MINUS SIGN}"
-MOST_DECIMALS = 6  # beyond, with an exponent
+MOST_DECIMALS = 6  # numbers with more decimals have an exponent
 DIGITS = 6  # of a feature, and of the largest amount
 LEAST_DECIMALS = 2  # of a feature that is not whole
-SEPARATED = 10_000  # from here on, thousands are separated: years are below
-LARGEST_LOG = 700.0  # whose exponential is finite
-LEAST_SHARE = 0.0005  # is not written as 0
+SEPARATED = 10_000  # larger numbers have separated thousands; years are smaller
+LARGEST_LOG = 700.0  # its exponential is finite
+LEAST_SHARE = 0.0005  # the smallest share that is not written as 0
 
 
-#: The words of tables and pictures, which reports and the program of an explorer fill in.
+#: Texts of tables and pictures. Reports and the explorer's program fill in the values.
 WORDS = {
     "beside": "The query and the rows behind its prediction",
     "adjusted": "adjusted to the query",
@@ -43,16 +43,16 @@ WORDS = {
 
 @dataclass(frozen=True)
 class Unit:
-    """Numbers of one unit: given ones, and computed ones, which an interval rounds."""
+    """The decimals of given and of computed numbers of one unit."""
 
-    decimals: int | None = None  # of given numbers. None: these are labels of classes
+    decimals: int | None = None  # of given numbers. None: the values are labels of classes
     place: int | None = None  # the decimals to which computed numbers are rounded; -2: to hundreds
 
     @classmethod
     def of(cls, values: Iterable[Any], width: float = 0.0) -> Unit:
-        """Choose decimals for some values: the largest has at least three digits.
+        """Choose decimals so that the largest value has at least three digits.
 
-        Computed ones have three digits of the width of an interval, where it is known.
+        Computed numbers have three digits of an interval's width, if it is known.
         """
         given = [abs(float(v)) for v in values if isinstance(v, Real)]
         largest = max((value for value in given if math.isfinite(value)), default=0.0)
@@ -66,47 +66,47 @@ class Unit:
         return cls(max(decimals, place), place)
 
     def show(self, value: Any) -> str:
-        """A given number, a label or, of NaN, nothing."""
+        """Return the text of a given number or a label. It is empty for NaN."""
         return _written(value, self.decimals)
 
     def rounded(self, value: Any) -> str:
-        """A computed number, a label or, of NaN, nothing."""
+        """Return the text of a computed number or a label. It is empty for NaN."""
         return _written(value, self.place)
 
     def signed(self, value: float) -> str:
-        """A computed amount that is added or taken away; empty, if it is rounded to 0."""
+        """Return the text of a computed amount with its sign. It is empty if rounded to 0."""
         text = _written(value, self.place, "+")
         return text if any(digit in text for digit in "123456789") else ""
 
 
 def _written(value: Any, place: int | None, sign: str = "") -> str:
-    """A number with so many decimals, or a label; of NaN, nothing."""
+    """Return the text of a number with `place` decimals, or of a label. It is empty for NaN."""
     if place is None or not isinstance(value, Real):
         return show(value)
     if math.isnan(value):
         return ""
     if place > MOST_DECIMALS:
         text = f"{value:{sign}.3g}"
-    else:  # z: there is no negative 0
+    else:  # z: -0 is written as 0
         text = f"{round(float(value), place):{sign}z,.{max(place, 0)}f}"
     return text.replace("-", MINUS)
 
 
 def share(value: float) -> str:
-    """A share, in percent."""
+    """Return the text of a share in per cent."""
     if 0 < value < LEAST_SHARE:
         return "<0.1%"
     return f"{value:.0%}" if value >= 0.095 or not value else f"{value:.1%}"
 
 
 def signed_share(value: float) -> str:
-    """A share that is added or taken away, in percent; empty, if it is 0."""
+    """Return the text of a share in per cent with its sign. It is empty if rounded to 0."""
     text = f"{value:+.0%}".replace("-", MINUS)
     return "" if text[1:] == "0%" else text
 
 
 def odds(logarithm: float) -> str:
-    """Odds, by their logarithm."""
+    """Return the text of odds, given their logarithm."""
     value = math.exp(min(logarithm, LARGEST_LOG))
     if 0.1 <= value < SEPARATED * 100:
         return f"{value:.2f}" if value < 10 else f"{value:,.0f}"
@@ -114,13 +114,13 @@ def odds(logarithm: float) -> str:
 
 
 def factor(logarithm: float) -> str:
-    """A factor of odds, by its logarithm; empty, if it is 1."""
+    """Return the text of a factor of odds, given its logarithm. It is empty if rounded to 1."""
     text = odds(logarithm)
     return "" if text == "1.00" else f"×{text}"
 
 
 def show_value(value: Any) -> str:
-    """A feature: numbers have some digits, and large ones separated thousands."""
+    """Return the text of a feature. Large numbers have separated thousands."""
     if isinstance(value, bool | np.bool_) or not isinstance(value, Real) or is_missing(value):
         return show(value)
     number = float(value)
@@ -138,7 +138,7 @@ def show_value(value: Any) -> str:
 
 
 def show(value: Any) -> str:
-    """An entry of a table."""
+    """Return the text of an entry of a table."""
     if is_missing(value):
         return "missing"
     if isinstance(value, float | np.floating):
@@ -154,5 +154,5 @@ def show(value: Any) -> str:
 
 
 def shortened(text: str, most: int) -> str:
-    """A text of at most so many characters, whose end is cut off."""
+    """Return at most `most` characters of a text. An ellipsis replaces a longer end."""
     return text if len(text) <= most else f"{text[: most - 1]}…"

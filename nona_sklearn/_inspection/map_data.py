@@ -1,4 +1,4 @@
-"""What an explorer shows: rows on a map, their predictions and the rows behind these."""
+"""Data of an explorer: rows on a map, their predictions, and the rows behind the predictions."""
 
 from __future__ import annotations
 
@@ -21,63 +21,63 @@ from .appearance import IMAGES, Appearance
 from .displays.learned import EffectDisplay, by_value
 from .formatting import Unit
 
-MOST_COLUMNS = 30  # a page shows no more: those in which rows differ most often
+MOST_COLUMNS = 30  # a page shows the columns in which rows differ most often
 MOST_CHARTS = 6  # of effects
 ROUNDING = 1e-6  # of predictions, relative to their size: embeddings are float32
 TINY = np.finfo(float).tiny
-LEAST_DISTANCE = 3.0  # of a number that surprises at all, in standard deviations
-MOST_BY_CHANCE = 0.1  # share of the listed numbers that may be there by chance
-LEAST_ODDS = 100.0  # by which a surprising label is less probable than the predicted one
+LEAST_DISTANCE = 3.0  # of a surprising number, in standard deviations
+MOST_BY_CHANCE = 0.1  # share of the listed numbers that may be listed by chance
+LEAST_ODDS = 100.0  # of the predicted label against a surprising label
 MIDDLE, UPPER = 0.5, 0.9  # quantiles of usual distances, which few errors hardly change
 
 
 @dataclass(frozen=True)
 class MapData:
-    """Rows on a map, (n,): stored rows, each predicted without itself, and then queries."""
+    """Rows on a map, (n,): stored rows, followed by queries."""
 
     names: np.ndarray  # (n,)
     targets: np.ndarray  # (n,); NaN or None where a target is not known
     n_stored: int
-    #: Their predictions; the rows behind these are numbered as on the map.
+    #: Positions of neighbours are on the map. A stored row is left out of its own prediction.
     predictions: NeighborPredictions
     xy: np.ndarray  # (n, 2), on the map
     groups_of_equals: list[np.ndarray]  # groups of rows that are equal in the learned space
-    columns: dict[str, np.ndarray]  # (n,), what the page shows of the rows
-    #: (n, n_columns), the columns for the table of each row; the one that matters most is first.
+    columns: dict[str, np.ndarray]  # (n,), the shown features of the rows
+    #: (n, n_columns), the order of the columns in a row's table, the most important first.
     column_order: np.ndarray
-    #: What columns add to the predictions of numbers, if these have an additive part.
+    #: Effects of columns on predictions of numbers that have an additive part, or None.
     effects: Effects | None
     incomplete: np.ndarray  # (n,), whether a row has more gaps than values
-    has_pictures: bool  # whether the columns are addresses of pictures
+    has_pictures: bool  # whether the columns are data URLs of pictures
     target_name: str
-    classes: np.ndarray | None  # the labels of fit, and then others; None: targets are numbers
+    classes: np.ndarray | None  # labels of fit, then new labels; None: targets are numbers
 
     @property
     def first_in_order(self) -> int:
-        """The first of the rows that a reader goes through: the queries, if there are any."""
+        """Return the first row of the slider: the first query, or 0 without queries."""
         return self.n_stored if self.n_stored < len(self.names) else 0
 
     @cached_property
     def unit(self) -> Unit:
-        """How targets are written, and what is computed of all rows: by their median interval."""
+        """Return the unit of targets and of results for all rows, by the median interval."""
         if self.classes is not None:
             return Unit()
         return Unit.of(self.targets, float(np.nanmedian(self._widths)))
 
     @property
     def decimals(self) -> np.ndarray:
-        """Decimals (n,) to which computed numbers of each row are rounded, as in its report."""
+        """Return the decimals (n,) of a row's computed numbers, as in its report."""
         largest = np.nanmax(abs(self.targets))
         return np.array([Unit.of([largest], width).place for width in self._widths])
 
     @property
     def _widths(self) -> np.ndarray:
-        """The widths (n,) of the intervals."""
+        """Return the widths (n,) of the intervals."""
         return np.diff(self.predictions.details, axis=1)[:, 0]
 
     @property
     def surprises(self) -> Surprises:
-        """Rows whose target contradicts their prediction more than chance does."""
+        """Return the rows whose target contradicts the prediction more than chance explains."""
         distances = self.predictions.surprises
         if self.classes is None:
             surprises = surprising_numbers(distances)
@@ -98,7 +98,7 @@ def collect_map_data(
     reducer: Any = None,
     random_state: Any = None,
 ) -> MapData:
-    """Predict queries with these targets, and stored rows, each without itself."""
+    """Return the map of queries and stored rows, which are left out of their own predictions."""
     bank, features = answers.bank, appearance.rows
     random_state = check_random_state(random_state)
 
@@ -118,7 +118,7 @@ def collect_map_data(
     n_drawn = max_rows - len(query_targets)
     stored = _choose_rows(_rows_behind(of_queries), len(bank), n_drawn, random_state)
     of_stored = [predict_stored(stored)]
-    # The rows behind the stored ones are drawn, too; some rows behind these are not.
+    # The rows behind the drawn rows are added. Rows behind the added rows may be missing.
     if len(behind := np.setdiff1d(_rows_behind(of_stored), stored)):
         of_stored.append(predict_stored(behind))
         stored = np.concatenate([stored, behind])
@@ -164,25 +164,25 @@ def collect_map_data(
 
 @dataclass(frozen=True)
 class NeighborPredictions:
-    """Predictions of queries, (q,), and the k rows with the largest weights of each, (q, k)."""
+    """Predictions of queries, (q,), and their k rows with the largest weights, (q, k)."""
 
-    predictions: np.ndarray  # (q,), numbers, NaN without neighbours; or labels
-    details: np.ndarray  # (q, d), the ends of the interval or, of classes, the probabilities
-    #: (q,), prediction minus target or, of classes, one minus the probability of the true one;
+    predictions: np.ndarray  # (q,), labels, or numbers that are NaN without neighbours
+    details: np.ndarray  # (q, d), the ends of the interval, or the probabilities of classes
+    #: (q,), prediction minus target or, for classes, one minus the probability of the true class;
     #: NaN where the target is not known.
     errors: np.ndarray
-    #: (q,), how far a target is from its prediction, in standard deviations: ``abs(y - mean) /
-    #: std``. Of classes, the probability of the predicted one, over that of the true one. NaN
-    #: where the target is not known.
+    #: (q,), the target's distance from the prediction in standard deviations, ``abs(y - mean) /
+    #: std``. For classes, the odds of the predicted class against the true class. NaN where the
+    #: target is not known.
     surprises: np.ndarray
     positions: np.ndarray  # (q, k), positions of rows in the bank by descending weight; -1: no row
     weights: np.ndarray  # (q, k), 0 without a row
-    #: (q, k), their adjusted targets; NaN without a row.
+    #: (q, k), adjusted targets of the rows; NaN without a row.
     adjusted: np.ndarray
-    #: (q, 4), the weight of all other rows together, their target, adjusted target and
-    #: contribution; NaN where that is not known, or no other row has weight.
+    #: (q, 4), weight, target, adjusted target and contribution of the remaining rows together;
+    #: NaN where a value is not known, or no remaining row has weight.
     remainder: np.ndarray
-    #: (q, k, 3), the columns in which a row differs most; the number of columns: none.
+    #: (q, k, 3), the columns in which a row differs most; `n_columns` means no column.
     differs: np.ndarray
 
     @classmethod
@@ -195,9 +195,9 @@ class NeighborPredictions:
         n_neighbors: int,
         coverage: float,
     ) -> NeighborPredictions:
-        """Predict queries with these targets, and list the rows behind the predictions.
+        """Predict queries and list the rows behind the predictions.
 
-        A column is a pair: of the bank's rows, and of the queries.
+        `columns` are pairs: a column of the bank's rows, and the same column of the queries.
         """
         n_rows = len(answers.bank) - (queries.ids is not None)
         explanation = answers.explanation(queries, min(n_neighbors, n_rows))
@@ -210,7 +210,7 @@ class NeighborPredictions:
         shape = len(queries), n_neighbors
 
         def by_rank(values: np.ndarray, blank: float) -> np.ndarray:
-            """Values of lines (m, ...) by query and rank, (q, k, ...)."""
+            """Return values of lines (m, ...) by query and rank, (q, k, ...)."""
             ranked = np.full((*shape, *values.shape[1:]), blank, dtype=values.dtype)
             ranked[lines.of_query, rank] = values
             return ranked
@@ -229,14 +229,14 @@ class NeighborPredictions:
 
     @classmethod
     def joined(cls, parts: list[NeighborPredictions]) -> NeighborPredictions:
-        """Predictions of several lots of queries, one after another."""
+        """Concatenate the predictions of several lots of queries."""
         names = [field.name for field in fields(cls)]
         return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 
     def among(self, stored: np.ndarray) -> NeighborPredictions:
-        """The same with rows among the stored ones (m,) instead of positions in the bank.
+        """Return the predictions with positions in `stored` (m,) instead of the bank.
 
-        A row that is not among them becomes a part of the remainder.
+        A row that is not in `stored` becomes a part of the remainder.
         """
         order = np.argsort(stored)
         nearest = np.searchsorted(stored, self.positions, sorter=order).clip(max=len(stored) - 1)
@@ -250,22 +250,22 @@ class NeighborPredictions:
         return replace(self, positions=positions, weights=weights, remainder=remainder)
 
     def of_columns(self, chosen: np.ndarray, n_columns: int) -> NeighborPredictions:
-        """The same with chosen columns only; their number stands for none."""
+        """Return the predictions with chosen columns only. `len(chosen)` means no column."""
         renumbered = np.full(n_columns + 1, len(chosen))
         renumbered[chosen] = np.arange(len(chosen))
         return replace(self, differs=renumbered[self.differs])
 
     def order_of_columns(self, n_columns: int, parts: np.ndarray | None) -> np.ndarray:
-        """The columns of each query (q, n_columns), by descending importance, as in a report.
+        """Return the columns (q, n_columns) by descending importance, as in a report.
 
-        Columns matter by the differences of `parts` (q, n_columns), what they add to the
-        predictions of these rows; without parts, by how often they are marked.
+        The importance is the differences of `parts` (q, n_columns), which columns add to the
+        predictions. Without parts, it is the number of rows that differ most in the column.
         """
         if parts is None:
             matter = np.zeros((len(self.differs), n_columns + 1))
             for columns in np.moveaxis(self.differs, 2, 0):
                 np.add.at(matter, (np.arange(len(matter))[:, None], columns), 1)
-            matter = matter[:, :-1]  # the last one counts rows that differ in no column
+            matter = matter[:, :-1]  # the last column counts rows that differ in no column
         else:
             moves = abs(parts[:, None] - parts[self.positions])
             matter = (moves * (self.positions >= 0)[..., None]).sum(axis=1)
@@ -279,7 +279,7 @@ def _predict_numbers(
     explanation: Explanation,
     coverage: float,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Predictions, ends of intervals, errors and surprises of numbers."""
+    """Return predictions, ends of intervals, errors and surprises of numbers."""
     predictions = explanation.totals(explanation.contributions)[:, 0]
     predictions[np.setdiff1d(np.arange(len(queries)), explanation.of_query)] = np.nan
     ends = answers.predict_interval(queries, coverage)
@@ -292,9 +292,9 @@ def _predict_numbers(
 def _predict_classes(
     answers: OutputAnswers, queries: Embedded, targets: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Predictions, probabilities, errors and surprises of classes."""
+    """Return predictions, probabilities, errors and surprises of classes."""
     probabilities = answers.predict_proba(queries)
-    is_true = targets[:, None] == answers.classes  # nowhere, if the target is not known
+    is_true = targets[:, None] == answers.classes  # all False if the target is not known
     of_target = np.where(is_true, probabilities, 0).sum(axis=1)
     of_target[[target is None for target in targets]] = np.nan
     odds = probabilities.max(axis=1) / np.maximum(of_target, TINY)
@@ -302,7 +302,7 @@ def _predict_classes(
 
 
 def _remainder(explanation: Explanation) -> np.ndarray:
-    """Weight, target, adjusted target and contribution of the other rows of queries, (q, 4)."""
+    """Return weight, target, adjusted target and contribution of remaining rows, (q, 4)."""
     lines = ~explanation.of_rows & (explanation.weights > 0)
     columns = explanation.targets, explanation.adjusted, explanation.contributions
     values = np.stack([explanation.weights, *(column[:, 0] for column in columns)], axis=1)
@@ -312,7 +312,7 @@ def _remainder(explanation: Explanation) -> np.ndarray:
 
 
 def _rows_behind(predictions: list[NeighborPredictions]) -> np.ndarray:
-    """Positions of the rows behind some predictions."""
+    """Return the positions of the rows behind the predictions."""
     positions = [part.positions[part.weights > 0] for part in predictions]
     return np.unique(np.concatenate([np.arange(0), *positions]))
 
@@ -320,7 +320,7 @@ def _rows_behind(predictions: list[NeighborPredictions]) -> np.ndarray:
 def _choose_rows(
     first: np.ndarray, n_rows: int, n_chosen: int, random_state: np.random.RandomState
 ) -> np.ndarray:
-    """Positions of all rows or, if they are too many, of the first ones and of random ones."""
+    """Return positions of all rows or, if these are too many, `first` and a random sample."""
     if n_rows <= n_chosen:
         return np.arange(n_rows)
     choices = np.setdiff1d(np.arange(n_rows), first)
@@ -329,14 +329,14 @@ def _choose_rows(
 
 
 def _query_names(queries: Embedded | None) -> np.ndarray:
-    """Names of queries, or their numbers."""
+    """Return the names of queries, or their numbers."""
     if queries is None:
         return np.empty(0, dtype=object)
     return np.arange(len(queries)).astype(object) if queries.labels is None else queries.labels
 
 
 def _classes(answers: OutputAnswers, targets: np.ndarray) -> np.ndarray | None:
-    """The labels of fit, and then new ones among the targets; None: targets are numbers."""
+    """Return the labels of fit, then the targets' new labels. Return None for numbers."""
     if not answers.is_of_classes:
         return None
     labels = {*answers.classes, None}
@@ -345,14 +345,14 @@ def _classes(answers: OutputAnswers, targets: np.ndarray) -> np.ndarray | None:
 
 
 def _reduced(embeddings: np.ndarray, reducer: Any) -> np.ndarray:
-    """Embeddings (n, d) in two dimensions, (n, 2)."""
+    """Return embeddings (n, d) in two dimensions, (n, 2)."""
     reducer = PCA(min(2, *embeddings.shape)) if reducer is None else reducer
     xy = np.asarray(reducer.fit_transform(embeddings), dtype=float)[:, :2]
     return np.pad(xy, [(0, 0), (0, 2 - xy.shape[1])])
 
 
 def _groups_of_equals(embeddings: np.ndarray) -> list[np.ndarray]:
-    """Groups of rows with equal embeddings."""
+    """Return groups of rows with equal embeddings."""
     _, group, sizes = np.unique(embeddings, axis=0, return_inverse=True, return_counts=True)
     group = group.ravel()
     rows = np.flatnonzero(sizes[group] > 1)
@@ -362,7 +362,7 @@ def _groups_of_equals(embeddings: np.ndarray) -> list[np.ndarray]:
 
 
 def _disagreement(targets: np.ndarray, classes: np.ndarray | None) -> float:
-    """How much targets of equal rows differ: their range, or how many further labels there are."""
+    """Return the range of the targets of equal rows, or their number of labels minus one."""
     if classes is not None:
         return len({*targets} - {None}) - 1
     targets = targets[~np.isnan(targets)]
@@ -374,19 +374,19 @@ def _disagreement(targets: np.ndarray, classes: np.ndarray | None) -> float:
 
 @dataclass(frozen=True)
 class Effects:
-    """What columns add to the predictions of rows."""
+    """The effects of columns on the predictions of rows."""
 
     #: The columns with the largest mean absolute effects, the largest first.
     displays: list[EffectDisplay]
     n_columns: int
-    #: The variance of what columns do together, as a share of that of the predictions.
+    #: The variance of the interaction of columns, as a share of the predictions' variance.
     together: float
 
     @classmethod
     def of(
         cls, features: list[ComparedColumn], parts: np.ndarray, target_name: str
     ) -> Effects | None:
-        """Effects by the columns and parts of some rows; None: no column has an effect."""
+        """Return effects from the columns and parts of rows, or None if all effects are 0."""
         of_columns, together = parts[:, :-1], parts[:, -1]
         sizes = abs(of_columns).mean(axis=0)
         order = np.argsort(-sizes, kind="stable")[:MOST_CHARTS]
@@ -406,10 +406,10 @@ def _parts_by_column(
     stored: np.ndarray,
     queries: Embedded | None,
 ) -> np.ndarray | None:
-    """What each column adds to predictions of numbers, and what columns do together.
+    """Return the effects of columns and, last, of their interaction on predictions of numbers.
 
-    Returns (n_stored + n_queries, n_columns + 1), beside the mean, of a model whose columns are
-    the features; None without an additive part.
+    The shape is (n_stored + n_queries, n_columns + 1). Return None without an additive part, or if
+    the features are not the model's columns.
     """
     if answers.is_of_classes or not answers.has_additive_part:
         return None
@@ -434,31 +434,30 @@ class Surprises:
     """Rows whose targets contradict their predictions, the most surprising first."""
 
     rows: np.ndarray  # (m,)
-    #: About how many there would be without any error; of labels, if the probabilities are right,
-    #: which know how frequent errors are.
+    #: The expected number of rows without errors in targets. For labels, it assumes calibrated
+    #: probabilities, which include the frequency of errors.
     by_chance: float
 
     def without(self, left_out: np.ndarray) -> Surprises:
-        """The same without the rows that a mask, bool (n,), leaves out."""
+        """Return the surprises without the rows of a mask, bool (n,)."""
         return Surprises(self.rows[~left_out[self.rows]], self.by_chance)
 
 
 def surprising_numbers(distances: np.ndarray) -> Surprises:
-    """Choose among distances ``abs(y - mean) / std``, (n,); NaN is not known.
+    """Choose rows by their distances ``abs(y - mean) / std``, (n,), NaN where not known.
 
-    Chances are those of a Weibull distribution through the median and the upper quantile of the
-    distances: errors of a normal, or a longer, tail. The rows are as many as Benjamini and
-    Hochberg's procedure allows.
+    Chances follow a Weibull distribution through the median and the upper quantile of the
+    distances, and Benjamini and Hochberg's procedure limits the number of rows.
     """
     order = _descending(distances)
     ranked = distances[order]
     middle, upper = np.quantile(ranked, [MIDDLE, UPPER]) if len(order) else (0.0, 0.0)
     steepness = np.log(upper / middle) if middle > 0 else 0.0
-    if steepness <= 0:  # most are exact: no tail is known
+    if steepness <= 0:  # most predictions are exact: no tail is known
         return Surprises(order[ranked > LEAST_DISTANCE], 0.0)
     exponents = np.log(-np.log1p([-MIDDLE, -UPPER]))
     power = (exponents[1] - exponents[0]) / steepness
-    with np.errstate(over="ignore"):  # no chance at all
+    with np.errstate(over="ignore"):  # an overflow gives a chance of 0
         chances = np.exp(np.log1p(-MIDDLE) * (ranked / middle) ** power)
     ranks = np.arange(1, len(order) + 1)
     allowed = np.flatnonzero(chances * len(order) <= MOST_BY_CHANCE * ranks)
@@ -469,9 +468,9 @@ def surprising_numbers(distances: np.ndarray) -> Surprises:
 
 
 def surprising_labels(odds: np.ndarray, probabilities: np.ndarray) -> Surprises:
-    """Choose among the odds (n,) of the predicted class against the target's; NaN is not known.
+    """Choose rows by the odds (n,) of the predicted class against the target's class.
 
-    `probabilities` (n, n_classes) are those of all classes.
+    Odds are NaN where the target is not known. `probabilities` are (n, n_classes).
     """
     order = _descending(odds)
     probabilities = probabilities[np.sort(order)]
@@ -480,6 +479,6 @@ def surprising_labels(odds: np.ndarray, probabilities: np.ndarray) -> Surprises:
 
 
 def _descending(values: np.ndarray) -> np.ndarray:
-    """Where values (n,) are that are not NaN, the largest first."""
+    """Return the positions of the values (n,) that are not NaN, the largest first."""
     order = np.flatnonzero(~np.isnan(values))
     return order[np.argsort(-values[order], kind="stable")]

@@ -1,4 +1,4 @@
-"""Pages of HTML in one file, made of the templates beside this module."""
+"""Pages of HTML in one file, rendered from the templates beside this module."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ from .._version import __version__
 from .formatting import WORDS, share, shortened, show, show_value
 
 TEMPLATES = "templates"
-#: A page may load only what is in it. Bokeh draws a page with scripts; it makes functions and
-#: modules of texts.
+#: A page may load only its own content. A page with scripts is drawn by Bokeh, which makes
+#: functions and modules from texts.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'"
 SCRIPTS = "; script-src 'unsafe-inline' 'unsafe-eval' blob:"
 OTHER_FORMATS = ".pdf", ".png", ".svg", ".docx", ".json", ".csv", ".md", ".txt"
 #: Characters that change the direction of the text after them.
 DIRECTIONS = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
-LONG, LONGEST = 40, 150  # characters of a feature: it is set as a text, and its rest is folded
+LONG, LONGEST = 40, 150  # characters above which a feature is a text, and its rest is folded
 
 
 @dataclass(frozen=True)
 class Cell:
     """A cell of a table."""
 
-    text: str = ""  # its text, or the beginning of a long one
+    text: str = ""  # the whole text, or the beginning of a long text
     rest: str = ""  # the rest of a long text, which the page shows on demand
-    look: str = ""  # its class in the style sheet
+    look: str = ""  # the class in the style sheet
     picture: str = ""  # address of a picture, in place of a text
     bar: str = ""  # length of a bar under the text, in em
-    differs: bool = False  # whether the row differs here most from the query
+    differs: bool = False  # whether the column is one in which row and query differ most
 
     @classmethod
     def of_feature(cls, value: Any, differs: bool = False) -> Cell:
-        """The cell of a feature; the rest of a long text is folded."""
+        """Return the cell of a feature. The rest of a long text is folded."""
         text = show_value(value)
         look = "text" if len(text) > LONG else ""
         if len(text) <= LONGEST:
@@ -48,7 +48,7 @@ class Cell:
 
     @property
     def classes(self) -> str:
-        """Its classes in the style sheet; numbers stay on one line."""
+        """Return the classes in the style sheet. The class of numbers keeps them on one line."""
         is_number = not self.rest and (self.text[-1:].isdigit() or self.text[-1:] == "%")
         names = self.look, "differs" if self.differs else "", "number" if is_number else ""
         return " ".join(filter(None, names))
@@ -58,14 +58,14 @@ class Cell:
 class Table:
     """A table that scrolls where it is too wide."""
 
-    caption: str  # what it shows
-    head: list[str]  # the names of its columns
-    lines: list[list]  # its lines, each with its name first
-    look: str = "plain"  # "beside": a line parts the second column, which is the query's
+    caption: str  # the title of the table
+    head: list[str]  # names of the columns
+    lines: list[list]  # a line starts with its name
+    look: str = "plain"  # "beside": a rule follows the second column, which is the query's
 
     @property
     def rows(self) -> list[list[Cell]]:
-        """The head and then the lines, as cells."""
+        """Return the cells of the head, followed by the cells of the lines."""
         rows: list[list] = [self.head, *self.lines]
         return [[cell if isinstance(cell, Cell) else Cell(cell) for cell in row] for row in rows]
 
@@ -90,19 +90,19 @@ ENVIRONMENT.tests["missing"] = is_missing
 
 
 def render(template: str, **values: Any) -> str:
-    """The HTML of a template with these values, which are escaped."""
+    """Return the HTML of a template with escaped values."""
     return ENVIRONMENT.get_template(template).render(values).strip()
 
 
 def source(name: str) -> str:
-    """A style sheet or a program, as it is."""
+    """Return the text of a style sheet or a program."""
     return (files(__package__) / TEMPLATES / name).read_text(encoding="utf-8")
 
 
 def whole_page(
     title: str, body: str, *, sheets: list[str], programs: list[str] | None = None
 ) -> str:
-    """A page that needs no other file, and that can load none."""
+    """Return the HTML of a page that needs no further file, and can load none."""
     return render(
         "page.html",
         title=DIRECTIONS.sub("", title),
@@ -114,7 +114,7 @@ def whole_page(
 
 
 def footer(estimator: Any) -> str:
-    """The estimator, the version and the date."""
+    """Return the text of a footer: the estimator, the version and the date."""
     return (
         f"{type(estimator).__name__} of nona_sklearn {__version__}, "
         f"{len(estimator.bank_):,} stored rows, {datetime.date.today().isoformat()}"
@@ -122,9 +122,9 @@ def footer(estimator: Any) -> str:
 
 
 def write_page(page: str, path: Any, overwrite: Any) -> None:
-    """Write a page as a file, where none is unless `overwrite` is True.
+    """Write a page as a file. Only `overwrite` lets it replace a file that exists.
 
-    A name without an ending gets ".html", without which no browser would open it.
+    A name without an ending gets ".html", so that a browser opens the file.
     """
     check_flag("overwrite", overwrite)
     path = as_path("path", path)

@@ -52,24 +52,25 @@ MOST_CHANGES = 4  # of a counterfactual that are named in a sentence
 N_USUAL = 256  # rows of the bank whose distances to their nearest are compared with the query's
 UNUSUAL = 0.95  # share of these rows that have a nearer one
 SHEET = "report.css"
-SMALL = 0.05  # of the largest adjustment by a column: columns below it are put together
-LEAST_CLASS = 0.01  # probability of a class that has a line of its own
+SMALL = 0.05  # share of the largest adjustment: columns below it are put together
+LEAST_CLASS = 0.01  # least probability of a class with its own line
 DIRECTIONS = "fixed", "increase", "decrease"
-SUBSAMPLE = 0.9  # of the rows, in each refit
-AGAIN = 0.9  # of the refits that contain a row: it counts as named again
-#: A row is steady that more refits name than not: stability selection bounds the rows that are
-#: selected in error for such thresholds alone.
+SUBSAMPLE = 0.9  # share of the rows in a refit
+AGAIN = 0.9  # share of refits that counts as nearly all of them
+#: A row is steady if more refits name it than not. Stability selection bounds the number of rows
+#: that are selected in error only above one half.
 STEADY = 0.5
 
 
 class NeighborsReport:
     """Report of one prediction and the rows behind it, as an HTML page or in a notebook.
 
-    The page shows the prediction with its prediction interval or its probabilities, how unusual
-    the query is, the rows with the largest weights side by side with it, the features in which
-    they differ most, the adjustment by each column, or of classes its factor of the odds, and
-    counterfactuals. Computed numbers are rounded to three digits of the interval's width. The file
-    needs no other file and no network. Texts of the table are escaped.
+    The page shows the prediction with its prediction interval or its probabilities, and how
+    unusual the query is. The rows with the largest weights are beside the query, and the features
+    in which they differ most are marked. Further tables contain the adjustment by every column,
+    which is a factor of the odds for classes, and counterfactuals. Computed numbers are rounded to
+    three digits of the interval's width. The page needs no further file and no network. Texts of
+    the table are escaped.
 
     Parameters
     ----------
@@ -78,41 +79,42 @@ class NeighborsReport:
     X : {DataFrame, array-like} of shape (1, n_features), optional
         The query.
     features : DataFrame, array or list, optional
-        The rows given to fit, followed by those of `add_neighbors`: the bank does not store
-        features. They may also be images (n, height, width), optionally with channels, or texts,
-        which are shown only. None: the report names rows without their features, and has no
-        counterfactuals.
+        The rows given to fit, followed by the rows of `add_neighbors`. The bank does not store
+        features. Images (n, height, width), optionally with channels, or texts are shown only.
+        None: the report names rows without their features, and has no counterfactuals.
     query_features : DataFrame, array or list, optional
-        The query in the form of `features`, if they are images or texts. None: `X`.
+        The query in the form of `features`, if these are images or texts. None: `X`.
     row : label, optional
-        Instead of `X`: a row of the bank, which is predicted without itself, by its name, or by
-        its id if rows have no names. It needs `features`.
+        Instead of `X`: a row of the bank, by its name, or by its id if rows have no names. The
+        prediction leaves the row out. It needs `features`.
     y_true : float or label, optional
-        The true target, if it is known, in the units of the targets; that of a `row` is known.
+        The true target, if it is known, in the units of the targets. The target of a `row` is
+        known.
     output : int or str, optional
-        The output to report, by its number or its name in `y`; needed if there are several.
+        The output to report, by its number or its name in `y`. It is needed if there are several.
     n_neighbors : int, default=6
         Largest number of rows to show.
     coverage : float, default=0.9
         Probability of the prediction interval of a regressor.
     n_refits : int, optional
-        Number of refits to other rows, which show how steady the rows are, as in
-        :meth:`~NONARegressor.neighbor_stability`. Where most refits name fewer than half of the
-        rows, the report calls them not steady, and weights are whole per cents. None: no refits.
+        Number of refits to samples of the rows. They show how steady the neighbours are, as in
+        :meth:`~NONARegressor.neighbor_stability`. If more refits name a row than not, the row is
+        steady. If fewer than half of the rows are steady, the report says so, and weights are
+        whole per cents. None: no refits.
     y, at_least, at_most, fixed, increase, decrease, limits : optional
-        Desired outcome and what may change, as for :func:`counterfactuals`. Regressors need a
-        threshold.
+        The desired outcome and the allowed changes, as for :func:`counterfactuals`. Regressors
+        need a threshold.
 
     Raises
     ------
     ValueError
-        If a parameter is invalid, not exactly one of `X` and `row` is given, or `X` is not one
+        If a parameter is invalid, both or neither of `X` and `row` are given, or `X` is not one
         row.
 
     See Also
     --------
     NONARegressor.explain : The rows behind predictions, as a table.
-    counterfactuals : Small changes that lead to another outcome.
+    counterfactuals : Small changes of a query that lead to another outcome.
 
     Examples
     --------
@@ -208,7 +210,7 @@ class NeighborsReport:
         return f"<NeighborsReport: {self.title}>"
 
     def _repr_html_(self) -> str:
-        """The report in a notebook."""
+        """Return the HTML of the report, for a notebook."""
         return f"<style>{source(SHEET)}</style>{self._article}"
 
     def save(self, path: Any, *, overwrite: bool = False) -> None:
@@ -255,12 +257,12 @@ class _Prediction:
     X: Any  # the query, a table of one row
     features: Any  # of the bank's rows, or None
     query: Embedded
-    mixer: RowMixer | None  # features of the bank's rows and of the query, if there are any
+    mixer: RowMixer | None  # features of the bank's rows and of the query, or None
     value: Any  # a number or a label
     explanation: Explanation
-    unit: Unit  # how targets and predictions are written
-    interval: np.ndarray | None  # (2,), of a number
-    probabilities: np.ndarray | None  # (n_classes,), of classes
+    unit: Unit  # the format of targets and predictions
+    interval: np.ndarray | None  # (2,), or None for classes
+    probabilities: np.ndarray | None  # (n_classes,), or None for numbers
 
     @classmethod
     def of(
@@ -272,7 +274,7 @@ class _Prediction:
         coverage: float,
         name: Any,
     ) -> _Prediction:
-        """Predict a query and explain its prediction; a name replaces that in `X`."""
+        """Predict a query and explain its prediction. `name` replaces its name in `X`."""
         query = answers.embed(X)
         if len(query) != 1:
             raise ValueError(f"X must be one row, got {len(query)}")
@@ -294,29 +296,29 @@ class _Prediction:
 
     @property
     def query_name(self) -> str:
-        """The query's name in a sentence."""
+        """Return the query's name in a sentence."""
         return "the query" if self.query.labels is None else show(self.query.labels[0])
 
     @property
     def column_name(self) -> str:
-        """The query's name in a table."""
+        """Return the query's name in a table."""
         return "query" if self.query.labels is None else self.query_name
 
     @property
     def rows(self) -> Explanation:
-        """The lines of single rows."""
+        """Return the lines of single rows."""
         return self.explanation.of_single_rows()
 
     @property
     def mean_target(self) -> float:
-        """The weighted mean of targets."""
+        """Return the weighted mean of the targets."""
         lines = self.explanation.weights > 0
         weights, targets = self.explanation.weights[lines, None], self.explanation.targets[lines]
         return (weights * targets).sum()
 
 
 def _check_truth(answers: OutputAnswers, y_true: Any) -> None:
-    """Refuse a true target that is no number, or no class of fit."""
+    """Raise if a true target is no number, or no class of fit."""
     if y_true is not None and answers.is_of_classes:
         check_class(y_true, np.ravel(answers.classes).tolist())
     elif y_true is not None:
@@ -324,7 +326,7 @@ def _check_truth(answers: OutputAnswers, y_true: Any) -> None:
 
 
 def _check_row(model: Any, row: Any, features: Any, y_true: Any) -> None:
-    """Refuse a stored row that a report cannot be made of."""
+    """Raise if the parameters do not allow a report of a stored row."""
     if y_true is not None:
         raise ValueError(f"y_true must be None with row, whose target is known, got {y_true!r}")
     if features is None:
@@ -341,7 +343,7 @@ def _check_row(model: Any, row: Any, features: Any, y_true: Any) -> None:
 def _without_row(
     answers: OutputAnswers, row: Any, features: Any
 ) -> tuple[OutputAnswers, Any, Any, Any]:
-    """The answers without a row of the bank, and the row as a query, its target and its name."""
+    """Return answers without a row of the bank, and the row's features, target and name."""
     bank, estimator = answers.bank, snapshot(answers.model.estimator)
     stored = bank_row_as_query(estimator, row)
     assert stored.ids is not None
@@ -354,7 +356,7 @@ def _without_row(
 
 
 def _stored_row(prediction: _Prediction) -> str:
-    """That the query is a stored row, if it is one."""
+    """Return a warning if the query is a stored row, or an empty text."""
     positions = prediction.explanation.stored_positions
     if positions is None or positions[0] < 0:
         return ""
@@ -370,7 +372,7 @@ def _stored_row(prediction: _Prediction) -> str:
 
 
 def _share_of_nearer_rows(prediction: _Prediction) -> float | None:
-    """The share of stored rows that are nearer to their nearest row than the query is to its."""
+    """Return the share of stored rows with a nearer nearest row than the query's."""
     answers = prediction.answers
     if len(answers.bank) < 2:
         return None
@@ -378,7 +380,7 @@ def _share_of_nearer_rows(prediction: _Prediction) -> float | None:
     query = answers.metric_embeddings(prediction.query.embeddings)
     nearest = NearestNeighbors(n_neighbors=2).fit(stored)
     sample = np.random.RandomState(0).permutation(len(stored))[:N_USUAL]
-    usual = nearest.kneighbors(stored[sample])[0][:, 1]  # the first is the row itself
+    usual = nearest.kneighbors(stored[sample])[0][:, 1]  # without the row itself, the first
     return float(np.mean(usual < nearest.kneighbors(query, 1)[0][0, 0]))
 
 
@@ -386,14 +388,14 @@ def _share_of_nearer_rows(prediction: _Prediction) -> float | None:
 
 
 def _probabilities(prediction: _Prediction) -> Table:
-    """The probable classes, and how much of each are votes of rows."""
+    """Return the table of probable classes, with the votes of rows."""
     classes, explanation = prediction.answers.classes, prediction.explanation
     probabilities = prediction.probabilities
     assert probabilities is not None
     votes = explanation.contributions[explanation.weights > 0].sum(axis=0)
     order = np.argsort(-probabilities, kind="stable")
     n_shown = min(MOST_COLUMNS, max(2, int((probabilities >= LEAST_CLASS).sum())))
-    n_shown = len(order) if len(order) <= n_shown + 1 else n_shown  # one more has the same line
+    n_shown = len(order) if len(order) <= n_shown + 1 else n_shown  # no rest of one
     amounts = [(show(classes[i]), probabilities[i], votes[i]) for i in order[:n_shown]]
     if len(rest := order[n_shown:]):
         name = f"{len(rest)} other classes"
@@ -413,9 +415,9 @@ def _tables_of_rows(
     stability: Stability | None,
     worth: _Worth | None,
 ) -> tuple[Table, Table | None]:
-    """The rows with the largest weights, side by side with the query; and further columns."""
+    """Return the table of the query and its rows, and a table of further columns or None."""
     explanation = prediction.explanation
-    shown = np.flatnonzero(explanation.weights > 0)  # rows, and perhaps all others together
+    shown = np.flatnonzero(explanation.weights > 0)  # with a line of the rest, if any
     head = ["", prediction.column_name, *(show(explanation.names[i]) for i in shown)]
     is_rough = stability is not None and not stability.is_steady
     largest = explanation.weights[explanation.of_rows].max()
@@ -436,17 +438,17 @@ def _tables_of_rows(
 
 
 def _split(lines: list, most: int) -> tuple[list, list]:
-    """The first lines, and the rest of them if it is more than a few."""
+    """Return the first `most` lines and the rest, which is empty if it were at most MORE."""
     return (lines, []) if len(lines) <= most + MORE else (lines[:most], lines[most:])
 
 
 def _further(head: list, lines: list[list], look: str = "plain") -> Table | None:
-    """The table of further columns, if there are any."""
+    """Return the table of further columns, or None if there are none."""
     return Table(WORDS["further"].format(n=len(lines)), head, lines, look) if lines else None
 
 
 def _target_lines(prediction: _Prediction, shown: np.ndarray) -> list[list]:
-    """Targets, adjusted targets and contributions of lines of the explanation."""
+    """Return lines with targets, adjusted targets and contributions."""
     explanation, unit = prediction.explanation, prediction.unit
     name, of_rows = prediction.answers.target_name, explanation.of_rows[shown]
     if prediction.interval is None:
@@ -454,7 +456,7 @@ def _target_lines(prediction: _Prediction, shown: np.ndarray) -> list[list]:
         texts = [show(label) if row else "" for label, row in zip(labels, of_rows, strict=True)]
         return [[name, "", *texts]]
     targets, adjusted = explanation.targets[shown, 0], explanation.adjusted[shown, 0]
-    texts = [  # the target of all other rows is a mean
+    texts = [  # the target of the remaining rows is a mean
         unit.show(target) if row else unit.rounded(target)
         for target, row in zip(targets, of_rows, strict=True)
     ]
@@ -468,7 +470,7 @@ def _target_lines(prediction: _Prediction, shown: np.ndarray) -> list[list]:
 def _feature_lines(
     prediction: _Prediction, appearance: Appearance, most_important: list[str], n_shown: int
 ) -> list[list]:
-    """The features of the query and of the rows; columns that matter most are first."""
+    """Return lines with features of the query and of the rows, the most important first."""
     rows, mixer = prediction.rows, prediction.mixer
     blank = [""] * (n_shown - len(rows.positions))
     if appearance.kind != TABLE:
@@ -521,31 +523,31 @@ class _Dots:
         self.legend = legend + WORDS["line"] + (WORDS["dashed"] if truth else "")
 
     def x(self, value: float) -> float:
-        """Where a value is drawn."""
+        """Return the position of a value."""
         margin = SHAPE["margin"] * ((self.high - self.low) or 1.0)
         width = SHAPE["width"] - SHAPE["left"] - SHAPE["right"]
         way = (value - self.low + margin) / (self.high - self.low + 2 * margin)
         return round(SHAPE["left"] + way * width, 1)
 
 
-# -- what differences are worth ----------------------------------------------------------------
+# -- worth of differences ----------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class _Worth:
-    """What the differences of rows from the query are worth, (n_rows,)."""
+    """The worth of the differences of rows from the query, (n_rows,)."""
 
-    #: Amounts of columns, the largest first, then of interplay, if it is known, and of the rest.
+    #: Amounts of columns, the largest first, then of the interaction, if known, and of the rest.
     parts: dict[str, np.ndarray]
     n_columns: int
     start: np.ndarray  # the row's amount, from which the parts lead to the query's
     end: np.ndarray
-    #: Amounts are of the log odds of the first label against the second; None: of a number.
+    #: Amounts are log odds of the first label against the second. None: amounts are numbers.
     classes: tuple[Any, Any] | None
 
 
 def _find_worth(prediction: _Prediction) -> _Worth | None:
-    """What the differences are worth; None where rows are not adjusted by columns of a table."""
+    """Return the worth of differences, or None if no column of a table adjusts the rows."""
     answers, rows = prediction.answers, prediction.rows
     estimator = answers.model.estimator
     has_columns = hasattr(getattr(estimator, "features_", None), "source_")
@@ -577,7 +579,7 @@ def _find_worth(prediction: _Prediction) -> _Worth | None:
 
 
 def _adjustments(prediction: _Prediction, worth: _Worth | None) -> dict[str, Any] | None:
-    """The tables of how much each column adjusts the rows, or multiplies their odds."""
+    """Return tables of the columns' adjustments of the rows, or factors of their odds, or None."""
     if worth is None:
         return None
     *names, last = worth.parts
@@ -610,13 +612,13 @@ def _adjustments(prediction: _Prediction, worth: _Worth | None) -> dict[str, Any
     }
 
 
-# -- what would have to be different -----------------------------------------------------------
+# -- contrast ----------------------------------------------------------------------------------
 
 
 def _contrast(
     prediction: _Prediction, wanted: dict[str, Any], allowed: dict[str, Any]
 ) -> dict[str, Any] | None:
-    """What would have to be different for another class, or for a threshold that is given."""
+    """Return the counterfactual of the query for another class or a threshold, or None."""
     answers, unit, mixer = prediction.answers, prediction.unit, prediction.mixer
     given = {name: value for name, value in wanted.items() if value is not None}
     restricted = {name: columns for name, columns in allowed.items() if _is_given(columns)}
@@ -657,26 +659,26 @@ def _contrast(
 
 
 def _is_given(columns: Any) -> bool:
-    """Whether a parameter names a column."""
+    """Return whether a parameter names a column."""
     return columns is not None and np.size(np.asarray(columns, dtype=object)) > 0
 
 
-# -- how steady the rows are -------------------------------------------------------------------
+# -- stability of the rows ---------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Stability:
-    """How steady the rows behind a prediction are."""
+    """The stability of the rows behind a prediction."""
 
-    n_neighbors: int  # so many heaviest rows are compared
-    trials: str  # of the comparison, in words
-    n_containing: np.ndarray  # (n_rows,), refits that contain each row
-    frequencies: np.ndarray  # (n_rows,), the share of these that name it again
+    n_neighbors: int  # number of heaviest rows that are compared
+    trials: str  # the description of the compared refits
+    n_containing: np.ndarray  # (n_rows,), number of refits that contain a row
+    frequencies: np.ndarray  # (n_rows,), share of these refits that name the row again
     again: float = AGAIN
 
     @classmethod
     def of(cls, prediction: _Prediction, n_refits: int, n_neighbors: int) -> Stability:
-        """Compare the heaviest rows of a query in refits or, in a learned space, networks."""
+        """Compare a query's heaviest rows in refits, or in networks for a learned space."""
         answers = prediction.answers
         n_neighbors = min(n_neighbors, len(answers.bank))
         table = answers.model.neighbor_stability(
@@ -692,21 +694,21 @@ class Stability:
 
     @property
     def is_steady(self) -> bool:
-        """Whether at least half of the rows are steady."""
+        """Return whether at least half of the rows are steady."""
         return self.n_steady >= len(self.frequencies) / 2
 
     @property
     def n_steady(self) -> int:
-        """How many rows more refits name than not."""
+        """Return the number of rows that more refits name than not."""
         return int(np.sum(self.frequencies > STEADY))
 
     @property
     def n_again(self) -> int:
-        """How many rows nearly all refits name."""
+        """Return the number of rows that nearly all refits name."""
         return int(np.sum(self.frequencies >= AGAIN))
 
     def counts(self, n_shown: int) -> list[str]:
-        """In how many refits each row is named again, as texts for so many lines."""
+        """Return texts with the numbers of refits that name a row again, one for every line."""
         n_named = np.nan_to_num(self.frequencies * self.n_containing).round().astype(int)
         cells = [f"{n} of {of}" for n, of in zip(n_named, self.n_containing, strict=True)]
         return cells + [""] * (n_shown - len(cells))

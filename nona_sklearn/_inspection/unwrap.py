@@ -1,4 +1,4 @@
-"""The estimator inside a model of scikit-learn, with the features and targets of the model."""
+"""Access to the estimator inside a model, with the features and targets of the model."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ from .._inference.explanation import Explanation
 from .._utils.snapshots import snapshot
 from .._utils.validation import check_levels, check_numbers
 
-#: Where the estimators are in models that combine several, or change their predictions.
+#: Attributes with the estimators of models that combine several, or change predictions.
 SEVERAL = "calibrated_classifiers_[0].estimator", "estimators_[0]"
-#: Methods that change or read the features themselves; queries of all others are embedded first.
+#: Methods that read features. For all further methods, queries are embedded first.
 OF_FEATURES = (
     *("transform", "attribute_distances", "attribute_adjustments", "attribute_predictions"),
 )
-NORMAL_SCORES = np.linspace(-5, 5, 101)  # of the quantiles whose deviation is computed
+NORMAL_SCORES = np.linspace(-5, 5, 101)  # of the quantiles for standard deviations
 N_CHECKED = 65  # values at which a transformation is checked to be monotonic
-LARGEST_TARGET = 1e300  # stands for infinity, which no target reaches
+LARGEST_TARGET = 1e300  # replaces infinity; no target reaches it
 
 Class = TypeVar("Class", bound=type)
 
 
 def _with_methods_of(kind: type) -> Callable[[Class], Class]:
-    """Give a class the methods that take rows, and the docstrings, of a kind of estimator."""
+    """Return a decorator that adds the methods of an estimator that take rows, and docstrings."""
 
     def complete(cls: Class) -> Class:
         for name, method in inspect.getmembers(kind, inspect.isfunction):
@@ -60,7 +60,7 @@ def _with_methods_of(kind: type) -> Callable[[Class], Class]:
 
 
 def _for_rows_of_the_model(original: Callable[..., Any]) -> Callable[..., Any]:
-    """An estimator's method, for features before the steps and targets before the transformers."""
+    """Return an estimator's method for the features and targets of the model."""
     signature, name = inspect.signature(original), original.__name__
 
     @wraps(original)
@@ -85,17 +85,17 @@ def _for_rows_of_the_model(original: Callable[..., Any]) -> Callable[..., Any]:
 class Unwrapped:
     """A fitted neighbour estimator inside a model, with the features and targets of the model.
 
-    The result of :func:`unwrap`. Its methods are those of the estimator. An edit of the bank is
-    an edit of the model.
+    :func:`unwrap` returns it. It has the methods of the estimator. An edit of the bank is an edit
+    of the model.
 
     Parameters
     ----------
     estimator : NONARegressor, NONAClassifier, SoftStepKNeighborsRegressor or its classifier
         The fitted estimator.
     steps : tuple of transformer
-        The transformations of the features before it, first to last.
+        The transformations of the features before the estimator, first to last.
     transformers : tuple of transformer
-        The transformations of the targets before it, first to last.
+        The transformations of the targets before the estimator, first to last.
     """
 
     estimator: Any
@@ -103,40 +103,40 @@ class Unwrapped:
     transformers: tuple = ()
 
     def snapshot(self):
-        """Copy it, so that a fit or an edit in another thread does not change its results."""
+        """Return a copy that a fit or an edit in another thread does not change."""
         return replace(self, estimator=snapshot(self.estimator))
 
     @property
     def target_names_(self) -> tuple[str, ...] | None:
-        """Names of the targets, if the estimator has any."""
+        """Return the names of the targets, or None."""
         return self.estimator.target_names_
 
     def neighbor_targets(self) -> np.ndarray:
-        """Targets of the bank's rows, (n,) or (n, n_outputs)."""
+        """Return the targets of the bank's rows, (n,) or (n, n_outputs)."""
         raise NotImplementedError
 
     def explanation(self, X, n_neighbors=None) -> Explanation:
-        """What predictions consist of: at most `n_neighbors` rows each, or all with weight."""
+        """Return the contributions of `n_neighbors` rows, or of all rows with weight."""
         return explain(self.estimator, self._embed(X), n_neighbors)
 
     def explain(self, X=None, n_neighbors=None, *, features=None):
-        model = self.snapshot()  # features are those before all steps
+        model = self.snapshot()  # `features` are not transformed by steps
         return explanation_table(model.estimator, model.explanation(X, n_neighbors), X, features)
 
     def adjustments(self, X, features, n_neighbors=None) -> Adjustments:
-        """How each column moves the neighbours of queries."""
+        """Return the adjustment by every column of the neighbours of queries."""
         rows = self._transform(X), self._transform(features)
         return adjustments_of(self.estimator, *rows, n_neighbors)
 
     def _transform(self, X):
-        """Transform queries by the steps; embedded queries and None (the bank) stay."""
+        """Return queries transformed by the steps. Embedded queries and None are unchanged."""
         if X is not None and not isinstance(X, Embedded):
             for step in self.steps:
                 X = step.transform(X)
         return X
 
     def _embed(self, X, y=None) -> Embedded | None:
-        """Transform and embed queries, and keep their names, which a step may lose."""
+        """Return transformed, embedded queries with their names, which a step may lose."""
         if X is None or isinstance(X, Embedded):
             return X
         return replace(self.estimator.embed(self._transform(X)), labels=Names.of(X, y).rows)
@@ -147,7 +147,7 @@ class Unwrapped:
 
 @_with_methods_of(NeighborRegressor)
 class UnwrappedRegressor(Unwrapped):
-    """:class:`Unwrapped` for numbers."""
+    """Unwrapped regressor."""
 
     def neighbor_targets(self) -> np.ndarray:
         return self.estimator.bank_.targets.cpu().numpy()
@@ -163,7 +163,7 @@ class UnwrappedRegressor(Unwrapped):
 
 
 class TransformedRegressor(UnwrappedRegressor):
-    """:class:`UnwrappedRegressor` whose targets are transformed: results are in units of `y`."""
+    """Unwrapped regressor with transformed targets. Results are in the units of `y`."""
 
     def neighbor_targets(self) -> np.ndarray:
         return self._decode(super().neighbor_targets())
@@ -192,7 +192,7 @@ class TransformedRegressor(UnwrappedRegressor):
         return (mean, self._std(X)) if return_std else mean
 
     def _std(self, X) -> np.ndarray:
-        """Standard deviations by quadrature, over quantiles at equally spaced normal scores."""
+        """Return standard deviations, by quadrature over quantiles at equally spaced scores."""
         quantiles = self.predict_quantiles(X, ndtr(NORMAL_SCORES))
         weights = np.exp(-(NORMAL_SCORES**2) / 2)
         mean = np.average(quantiles, axis=1, weights=weights, keepdims=True)
@@ -214,11 +214,11 @@ class TransformedRegressor(UnwrappedRegressor):
         if np.isnan(points).any():
             raise ValueError(f"y must be what the target can be, got {y!r}")
         points = np.clip(points, -LARGEST_TARGET, LARGEST_TARGET)  # (k, n_outputs)
-        # Where it decreases, y <= t means that the transformed target is at least the point.
+        # If the transformation decreases, y <= t if the transformed target is at least the point.
         points = np.where(increasing, points, np.nextafter(points, -np.inf))
         cdf = self.estimator.predict_cdf(self._embed(X), points.ravel())
         cdf = cdf.reshape(len(cdf), *points.shape, -1)
-        cdf = np.einsum("qkjj->qkj", cdf)  # each output at the points of that output
+        cdf = np.einsum("qkjj->qkj", cdf)  # an output at its own points
         cdf = _without_single(np.where(increasing, cdf, 1 - cdf))
         return cdf[:, 0] if np.ndim(y) == 0 else cdf
 
@@ -228,7 +228,7 @@ class TransformedRegressor(UnwrappedRegressor):
         return np.moveaxis(self._decode(drawn, 2), 1, -1)
 
     def back(self, values: np.ndarray) -> np.ndarray:
-        """Transform values of shape (..., n_outputs) back; a row with NaN becomes NaN."""
+        """Return values (..., n_outputs) transformed back. A row with NaN becomes NaN."""
         rows = values.reshape(-1, values.shape[-1])
         finite = np.isfinite(rows).all(axis=1)
         columns = rows[finite]
@@ -240,7 +240,7 @@ class TransformedRegressor(UnwrappedRegressor):
         return results.reshape(*values.shape[:-1], -1)
 
     def _decode(self, values: np.ndarray, n_axes: int = 1) -> np.ndarray:
-        """Transform back (*axes,) or (*axes, n_outputs), to the same form."""
+        """Return values (*axes,) or (*axes, n_outputs) transformed back, in the same form."""
         return _without_single(self.back(values.reshape(*values.shape[:n_axes], -1)))
 
     def _transform_targets(self, y):
@@ -263,7 +263,7 @@ class TransformedRegressor(UnwrappedRegressor):
         return columns
 
     def _is_increasing(self) -> np.ndarray:
-        """Whether each output increases with the transformed one, bool (n_outputs,)."""
+        """Return whether outputs increase with the transformed outputs, bool (n_outputs,)."""
         columns = super().neighbor_targets().reshape(len(self.estimator.bank_), -1)
         low, high = columns.min(axis=0), columns.max(axis=0)
         alone = np.eye(len(low), dtype=bool)  # in row j only output j is high
@@ -284,26 +284,27 @@ class TransformedRegressor(UnwrappedRegressor):
 
 
 def _without_single(values: np.ndarray) -> np.ndarray:
-    """Leave the last axis out if it is of one output."""
+    """Return values without the last axis if there is one output."""
     return values[..., 0] if values.shape[-1] == 1 else values
 
 
 @_with_methods_of(NeighborClassifier)
 @dataclass(frozen=True)
 class UnwrappedClassifier(Unwrapped):
-    """:class:`Unwrapped` for classes.
+    """Unwrapped classifier.
 
     Parameters
     ----------
     threshold : FixedThresholdClassifier or TunedThresholdClassifierCV, optional
-        What chooses the class, directly around the estimator. None: the most probable.
+        The model directly around the estimator that chooses the class. None: the most probable
+        class is chosen.
     """
 
     threshold: Any = None
 
     @property
     def classes_(self) -> np.ndarray | list[np.ndarray]:
-        """The labels, sorted; of several outputs a list of such arrays."""
+        """Return the sorted labels, or a list of such arrays for several outputs."""
         return self.estimator.classes_
 
     def neighbor_targets(self) -> np.ndarray:
@@ -323,15 +324,15 @@ class UnwrappedClassifier(Unwrapped):
 def unwrap(model: Any) -> Any:
     """Access the neighbour estimator inside a model, with the model's features and targets.
 
-    The transformations of the rows before the estimator are applied to queries, too. Their
-    names, in the index of their table, are kept. Targets, adjusted targets, predictions,
-    quantiles, probabilities and draws are in the units of the `y` that the model was fitted to:
-    for a model that learns logarithms of prices, in prices.
+    The transformations before the estimator are applied to queries, too. The names of queries, in
+    the index of their table, are kept. Targets, adjusted targets, predictions, quantiles,
+    probabilities and draws are in the units of the `y` that the model was fitted to. If a model
+    learns logarithms of prices, they are prices.
 
     Parameters
     ----------
     model : estimator
-        Fitted: a NONARegressor, SoftStepKNeighborsRegressor, or one of their classifiers; or a
+        A fitted NONARegressor, SoftStepKNeighborsRegressor, or one of their classifiers; or a
         model around such a model: a :class:`~sklearn.pipeline.Pipeline` that ends in it, a
         :class:`~sklearn.compose.TransformedTargetRegressor`, a search, such as
         :class:`~sklearn.model_selection.GridSearchCV`, a :class:`~sklearn.frozen.FrozenEstimator`,
@@ -341,15 +342,16 @@ def unwrap(model: Any) -> Any:
     Returns
     -------
     Unwrapped
-        With the estimator itself, as ``estimator``, and its methods: ``predict``, ``explain``,
+        The estimator, as ``estimator``, with its methods: ``predict``, ``explain``,
         ``kneighbors``, ``add_neighbors`` and so on. Edits are edits of the model.
 
     Raises
     ------
     TypeError
-        If the model contains none of our estimators, or several, or a classifier with transformed
-        labels or calibrated probabilities: contributions would not add up. The message names one
-        of ``calibrated_classifiers_`` or ``estimators_`` that can be unwrapped instead.
+        If the model contains no estimator of this package, or several, or a classifier with
+        transformed labels or calibrated probabilities, whose contributions would not add up. The
+        message names one of ``calibrated_classifiers_`` or ``estimators_`` that can be unwrapped
+        instead.
     NotFittedError
         If the model is not fitted.
 
@@ -357,13 +359,13 @@ def unwrap(model: Any) -> Any:
     -----
     With transformed targets
 
-    - a contribution is the product of the weight and the adjusted target; the line
+    - a contribution is the product of the weight and the adjusted target. The line
       "transformation" is the rest of the prediction, the difference between transforming a mean
-      and averaging transformed values. Targets of "others" are their means, transformed back;
-    - standard deviations are those of the distribution in the units of `y`, by quadrature over its
-      quantiles;
-    - quantiles and probabilities need a monotonic transformation, of each output by itself; draws
-      do not;
+      and averaging transformed values. The target of "others" is a mean that is transformed back;
+    - standard deviations are computed from the distribution in the units of `y`, by quadrature
+      over its quantiles;
+    - quantiles and probabilities need a monotonic transformation that treats outputs separately.
+      Draws do not need it;
     - ``change`` and ``error`` of ``influence`` are in the estimator's units;
     - a single output has no axis of its own in the results.
 
@@ -403,12 +405,12 @@ def unwrap(model: Any) -> Any:
             inner = inner.estimator
         elif isinstance(inner, FixedThresholdClassifier | TunedThresholdClassifierCV):
             if isinstance(inner, TunedThresholdClassifierCV):
-                check_is_fitted(inner)  # a fixed threshold needs no fit around a fitted classifier
+                check_is_fitted(inner)  # FixedThresholdClassifier needs no fit around a fitted one
             threshold = copy(inner) if threshold is None else threshold
             inner = getattr(inner, "estimator_", inner.estimator)
         elif hasattr(inner, "best_estimator_") or (
             hasattr(inner, "estimator") and hasattr(inner, "refit")
-        ):  # a search, of scikit-learn or not
+        ):  # a search of scikit-learn or of another library
             check_is_fitted(inner, "best_estimator_")
             inner = inner.best_estimator_
         else:
@@ -418,14 +420,14 @@ def unwrap(model: Any) -> Any:
         if transformers:
             raise TypeError(f"model must leave a classifier's labels as they are, got {model!r}")
         if threshold is not None:
-            threshold.estimator_ = inner  # without the steps between, which queries have passed
+            threshold.estimator_ = inner  # without the steps in between: queries are transformed
         return UnwrappedClassifier(inner, tuple(steps), (), threshold)
     kind = TransformedRegressor if transformers else UnwrappedRegressor
     return kind(inner, tuple(steps), tuple(transformers))
 
 
 def _not_to_be_unwrapped(inner: Any, model: Any) -> TypeError:
-    """The error for a model that holds none of our estimators, or several."""
+    """Return the error for a model without an estimator of this package, or with several."""
     advice = ""
     for place in SEVERAL:
         if hasattr(inner, place.partition("[")[0]):
@@ -442,7 +444,7 @@ def _not_to_be_unwrapped(inner: Any, model: Any) -> TypeError:
 
 
 def unwrap_one_output(name: str, model: Any) -> Any:
-    """A snapshot of what is inside a model of one output, for a function of this name."""
+    """Return an unwrapped snapshot of a model of one output. An error names the function."""
     model = unwrap(model).snapshot()
     several = isinstance(getattr(model, "classes_", None), list)
     if several or model.neighbor_targets().ndim > 1:

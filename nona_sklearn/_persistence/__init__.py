@@ -1,1 +1,1 @@
-"""Estimators as files that hold data and no code, and as ONNX graphs."""
+"""Files of estimators that hold data and no code, and ONNX graphs."""

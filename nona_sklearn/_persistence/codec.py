@@ -1,8 +1,8 @@
-"""Objects as JSON and tensors, and such objects again.
+"""Conversion of objects to JSON and tensors, and back.
 
-An :class:`Encoder` writes what JSON has as itself, and all else as a dict with one key, the tag by
-which a :class:`Decoder` chooses how to read it. Only registered classes can be made. No class is
-called: an object is made empty and filled with data.
+An :class:`Encoder` writes values of JSON's types unchanged. Any further value becomes a dict with
+one key, the tag by which a :class:`Decoder` chooses how to read it. Only registered classes can be
+made. No class is called: an object is made empty and filled with data.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ from .._utils.storable import (
 from .._utils.validation import check_choice, is_whole
 
 MAX_COLLISIONS = 100  # keys of a dict that may share a hash
-#: Bytes that arrays of objects and texts may take: so many, and so many times those in the file.
-#: A file that needs more is forged: it declares texts wider than any in it.
+#: Bytes that arrays of objects and texts may take: FREE_BYTES, and MAX_EXPANSION times the file.
+#: A file that needs more is forged: it declares texts wider than any text in it.
 FREE_BYTES, MAX_EXPANSION = 2**26, 256
 DTYPE = re.compile(r"[<>=|][biufcOSUmMV][0-9]{0,10}(\[[0-9]{0,10}[A-Za-z]{1,2}\])?")
 TORCH_DTYPES = torch.float32, torch.float64, torch.float16, torch.bfloat16
-#: Positions in a buffer that a state of NumPy's bit generators has, and their largest values.
+#: Largest values of the buffer positions in the state of NumPy's bit generators.
 BUFFER_POSITIONS = {"pos": 624, "buffer_pos": 4}
 
 for _kind in (
@@ -71,20 +71,20 @@ class UnknownError(TypeError):
 
 
 class MismatchError(ValueError):
-    """A parameter that was passed does not fit the file: the parameter's name, and the reason."""
+    """A passed parameter does not fit the file. Its arguments are the name and the reason."""
 
 
 # -- protection against forged files -----------------------------------------------------------
 
 
 class MemoryBudget:
-    """The bytes that are left for arrays of objects and texts, in a file of `n_stored` bytes."""
+    """The memory that is left for arrays of objects and texts, in a file of `n_stored` bytes."""
 
     def __init__(self, n_stored: int = 0) -> None:
         self.left = FREE_BYTES + MAX_EXPANSION * n_stored
 
     def charge(self, n_values: int, width: int, n_bytes: int = 0, n_stored: int = 0) -> None:
-        """Take an array of values of `width` bytes, with texts of `n_bytes` in all, or refuse it.
+        """Subtract an array of values of `width` bytes and texts of `n_bytes`, or raise.
 
         The array adds `n_stored` bytes to the file.
         """
@@ -98,13 +98,13 @@ class MemoryBudget:
 
 
 def check_hashes(keys: Collection) -> None:
-    """Refuse keys that were chosen to share a hash: a dict compares a key with all before it."""
+    """Raise if many keys share a hash, since a dict compares a key with all keys of its hash."""
     if max(Counter(map(hash, keys)).values(), default=0) > MAX_COLLISIONS:
         raise ValueError(f"more than {MAX_COLLISIONS} keys of a dict share a hash")
 
 
 def check_buffer_positions(state: Any) -> None:
-    """Refuse a state of a bit generator whose next number is outside its buffer."""
+    """Raise if the next number of a bit generator's state is outside its buffer."""
     for entries in (state, state["state"]):
         for name in BUFFER_POSITIONS.keys() & entries.keys():
             if not is_whole(entries[name], 0, BUFFER_POSITIONS[name]):
@@ -115,7 +115,7 @@ def check_buffer_positions(state: Any) -> None:
 
 
 def check_object(thing: Any) -> None:
-    """Refuse an object whose numbers lead compiled code out of its arrays."""
+    """Raise if an object's numbers would lead compiled code out of its arrays."""
     if isinstance(thing, np.random.RandomState):
         check_buffer_positions(thing.get_state(legacy=False))
     elif isinstance(thing, np.random.Generator):
@@ -125,7 +125,7 @@ def check_object(thing: Any) -> None:
         if not all(is_whole(column, 0, len(columns) - 1) for column in columns):
             raise ValueError(f"a vocabulary of {len(columns)} words has a column beyond them")
     elif isinstance(thing, OneHotEncoder) and hasattr(thing, "categories_"):
-        # Encode each category once, and compare its column with the number of columns.
+        # Encode every category once, and compare its column with the number of columns.
         n_rows = max(map(len, thing.categories_))
         table = [np.resize(np.asarray(names, object), n_rows) for names in thing.categories_]
         plain = OneHotEncoder.__new__(OneHotEncoder)
@@ -135,13 +135,13 @@ def check_object(thing: Any) -> None:
 
 
 class ObjectChecker(pickle.Pickler):
-    """Call :func:`check_object` with every object that a model is made of; the pickle is lost."""
+    """A pickler that checks every object of a model, and discards the pickle."""
 
     def __init__(self) -> None:
         super().__init__(io.BytesIO(), protocol=5, buffer_callback=lambda _: None)
 
     def persistent_id(self, thing: Any) -> None:
-        """Check an object, and let it be pickled."""
+        """Check an object, and return None, so that it is pickled."""
         check_object(thing)
 
 
@@ -149,14 +149,14 @@ class ObjectChecker(pickle.Pickler):
 
 
 def read_dtype(name: str) -> np.dtype:
-    """Make a dtype of its name: one type, not a structure of several."""
+    """Return the dtype of a name, or raise for a structure of several types."""
     if not DTYPE.fullmatch(name):
         raise ValueError(f"{name!r:.50} is no type of an array")
     return np.dtype(name)
 
 
 def _is_plain(dtype: np.dtype) -> bool:
-    """Whether torch, or Python, has numbers, moments or texts of this type."""
+    """Return whether torch or Python has numbers, moments or texts of this type."""
     return dtype.kind in "biuSUmM" or (dtype.kind == "f" and dtype.itemsize <= 8)
 
 
@@ -165,7 +165,7 @@ def _read_scalar(written: list) -> np.generic:
     dtype = read_dtype(name)
     if dtype.kind not in "biufSUmM" or not isinstance(plain, bool | int | float | str | bytes):
         raise ValueError(f"{type(plain).__name__} is no scalar of {name}")
-    if dtype.kind in "SU":  # as wide as the text, whatever the file declares
+    if dtype.kind in "SU":  # as wide as the text, not as the file declares
         return dtype.type(plain)
     stored_as = np.int64 if dtype.kind in "mM" else dtype
     scalar: Any = np.array(plain, stored_as).view(dtype)  # numpy 2.0 types it as an array
@@ -180,21 +180,21 @@ def _read_random_state(state: dict) -> np.random.RandomState:
 
 
 def _pandas(name: str, arguments: list) -> Any:
-    import pandas as pd  # only where a value is one of pandas's
+    import pandas as pd  # only if a value needs pandas
 
     return getattr(pd, name)(*arguments)
 
 
 @lru_cache(maxsize=64)
 def _zone(name: str) -> datetime.tzinfo:
-    """The time zone that pandas has by a name; dateutil's are paths of files, which it opens."""
+    """Return pandas' time zone of a name. A zone of dateutil is refused, since it opens a file."""
     if name.startswith("dateutil/"):
         raise ValueError(f"{name!r} is a path, and no time zone")
     return _pandas("Timestamp", ["1970-01-01"]).tz_localize("UTC").tz_convert(name).tz
 
 
 def _write_timestamp(moment: Any) -> list:
-    """A Timestamp as the time in UTC, its zone, and the unit that it counts in."""
+    """Return the time of a Timestamp in UTC, its zone, and its unit."""
     if moment.tz is None:
         return [moment.isoformat(), None, moment.unit]
     name = str(moment.tz)
@@ -209,7 +209,7 @@ def _read_timestamp(written: list) -> Any:
     return moment if name is None else moment.tz_localize("UTC").tz_convert(_zone(name))
 
 
-# A text may have any length where reading it takes time in proportion.
+# A text may have any length if the time to read it is proportional to the length.
 CODECS |= {
     "builtins.tuple": Codec(list, list, tuple),
     "builtins.bytes": Codec(bytes.hex, str, bytes.fromhex, math.inf),
@@ -276,18 +276,18 @@ CODECS |= {
 
 
 class Encoder:
-    """Write objects as JSON, and their numbers as tensors beside it."""
+    """Writes objects as JSON, and their numbers as tensors beside it."""
 
     def __init__(self) -> None:
-        self.tensors: dict[str, Tensor] = {}  # by the path of the first value that has them
-        self.external: dict[str, str] = {}  # parameters that no file can hold, and their repr
-        self._external_names: dict[int, str] = {}  # of the same parameters, by the object's id
+        self.tensors: dict[str, Tensor] = {}  # by the path of the first value with the tensor
+        self.external: dict[str, str] = {}  # repr of the parameters that no file can hold
+        self._external_names: dict[int, str] = {}  # names of these parameters, by object id
         self._keys: dict[tuple, str] = {}  # of tensors, by address, shape and dtype
         self._storages: set[int] = set()  # addresses of the tensors' memory
-        self._memory = MemoryBudget()  # the Decoder's
+        self._memory = MemoryBudget()  # of the Decoder
 
     def encode(self, value: Any, path: str) -> Any:
-        """Write a value that is at a path, or raise an UnknownError that names the path."""
+        """Return a value as JSON, or raise an UnknownError that names its path."""
         kind = type(value)
         if value is None or kind in (bool, int, float, str):
             return value
@@ -304,7 +304,7 @@ class Encoder:
             return {"array": self._array(value, path)}
         if isinstance(value, Tensor):
             return {"tensor": self._tensor(value, path)}
-        if isinstance(value, nn.Module):  # fitted: made from a parameter, it has its weights here
+        if isinstance(value, nn.Module):  # fitted: a parameter makes it, and its weights follow
             name = path.rsplit(".", 1)[-1]
             if name not in MODULE_FACTORIES:
                 raise _unknown(value, path)
@@ -316,11 +316,11 @@ class Encoder:
         return self._by_codec(value, path)
 
     def entries(self, values: Mapping[str, Any], path: str) -> dict[str, Any]:
-        """Write each value under its key."""
+        """Return the values as JSON by their keys."""
         return {key: self.encode(value, f"{path}.{key}") for key, value in values.items()}
 
     def _by_codec(self, value: Any, path: str) -> dict[str, Any]:
-        """Write an external parameter that is in use, or a value by the codec that takes it."""
+        """Return an external parameter's name, or the JSON of a value by its codec."""
         if id(value) in self._external_names:
             return {"handed": self._external_names[id(value)]}
         tag: str | None = name_of(type(value))
@@ -334,7 +334,7 @@ class Encoder:
         return {tag: self.encode(plain, path)}
 
     def _estimator(self, estimator: Any, path: str, prefix: str = "") -> list:
-        """Write the parameters, some of which may be external, and the fitted state."""
+        """Return the class, the parameters, possibly external, and the fitted state as JSON."""
         state = estimator.__getstate__()
         names = estimator.get_params(deep=False).keys()
         parameters = {
@@ -359,7 +359,7 @@ class Encoder:
             return {"handed": name}
 
     def _array(self, array: np.ndarray, path: str) -> dict[str, Any]:
-        """Write numbers as a tensor; texts as one of their bytes; other objects one by one."""
+        """Write numbers as a tensor, texts as a tensor of bytes, and objects one by one."""
         array = np.ascontiguousarray(array, array.dtype.newbyteorder("=")).reshape(array.shape)
         written: dict[str, Any] = {"dtype": array.dtype.str, "shape": list(array.shape)}
         kind = array.dtype.kind
@@ -391,7 +391,7 @@ class Encoder:
             raise UnknownError(f"{path} is an array of texts that is nearly all padding") from None
 
     def _tensor(self, tensor: Tensor, path: str) -> str:
-        """Keep a tensor once, however often it occurs, and return its key."""
+        """Store a tensor, unless it is stored already, and return its key."""
         tensor = tensor.detach().cpu().contiguous()
         same = tensor.data_ptr(), tensor.shape, tensor.dtype
         if same not in self._keys:
@@ -409,10 +409,10 @@ def _unknown(value: Any, path: str) -> UnknownError:
 
 @contextmanager
 def _refused(path: str) -> Iterator[None]:
-    """Name the path of a value that a Decoder would refuse."""
+    """Add the path to the error of a value that a Decoder would refuse."""
     try:
         yield
-    except (ValueError, LookupError, OSError) as error:  # the last two: of time zones
+    except (ValueError, LookupError, OSError) as error:  # time zones raise the last two
         raise UnknownError(f"{path} cannot be read again: {error}") from error
 
 
@@ -420,7 +420,7 @@ def _refused(path: str) -> Iterator[None]:
 
 
 class Decoder:
-    """Make what an :class:`Encoder` wrote, of its tensors and external parameters."""
+    """Makes the objects of an :class:`Encoder`, from its tensors and external parameters."""
 
     def __init__(self, tensors: Mapping[str, Tensor], external: Mapping[str, Any]):
         self.tensors = tensors
@@ -429,7 +429,7 @@ class Decoder:
         self._parameters: dict[str, Any] = {}  # of the estimator that is being read
 
     def decode(self, written: Any) -> Any:
-        """Make the value that was written."""
+        """Return the object that was encoded."""
         if isinstance(written, list):
             return [self.decode(entry) for entry in written]
         if not isinstance(written, dict):
@@ -481,7 +481,7 @@ class Decoder:
         return array.reshape(shape)
 
     def _texts(self, joined: str, lengths: str) -> list[str]:
-        """Split joined texts by their lengths."""
+        """Return the list of texts, given their joined bytes and their lengths."""
         content = self.tensors[joined].numpy().tobytes()
         sizes = self.tensors[lengths].numpy()
         if not ((sizes >= 0) & (sizes <= len(content))).all() or sizes.sum() > len(content):
@@ -510,14 +510,14 @@ class Decoder:
         _check_complete(kind, parameters)
         for chosen in CHOICES.keys() & parameters:
             check_choice(chosen, parameters[chosen], CHOICES[chosen])
-        # A file of an older version lacks the parameters that were added since.
+        # A file of an older version lacks the newer parameters, which get their defaults.
         before, self._parameters = self._parameters, defaults | parameters
         estimator = _fill(kind, self._parameters | self._entries(fitted, name))
         self._parameters = before
         return estimator
 
     def _module(self, name: str, state: Mapping[str, Any]) -> nn.Module:
-        """Make a module from a parameter of the estimator, and load its weights."""
+        """Return the module that the estimator's parameter makes, with the file's weights."""
         parameter, make = MODULE_FACTORIES[name]
         try:
             module = make(self._parameters[parameter])
@@ -528,7 +528,7 @@ class Decoder:
 
 
 def _defaults(kind: type) -> dict[str, Any]:
-    """Defaults of a class's parameters, ``inspect.Parameter.empty`` where there is none."""
+    """Return the defaults of a class's parameters, or ``inspect.Parameter.empty``."""
     return {name: p.default for name, p in inspect.signature(kind).parameters.items()}
 
 
@@ -539,7 +539,7 @@ def _check_complete(kind: type, state: Mapping[str, Any]) -> None:
 
 
 def _fill(kind: type, state: dict[str, Any]) -> Any:
-    """An object with a state, as pickle makes it: its class is not called."""
+    """Return an object with a state, as pickle makes it, without calling its class."""
     made: Any = object.__new__(kind)
     if hasattr(made, "__setstate__"):
         made.__setstate__(state)

@@ -1,4 +1,4 @@
-"""A fitted estimator as one file that holds data and no code: save and load."""
+"""Files of estimators that hold data and no code: save and load."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from .._version import __version__
 from .codec import Decoder, Encoder, MemoryBudget, MismatchError, ObjectChecker, UnknownError
 
 CONTENT = "estimator"  # the tensor that holds the JSON, as UTF-8
-FORMAT = 1  # of the files that this version writes, and the newest that it reads
+FORMAT = 1  # this version writes this format, and reads up to it
 MANIFEST = "shards.json"  # of a folder of save_shards
-#: How pickles start, and those that joblib has compressed.
+#: The first bytes of pickles, also of the pickles that joblib has compressed.
 PICKLES = (
     *(bytes([0x80, protocol]) for protocol in range(2, 6)),
     b"x\x01",
@@ -51,43 +51,43 @@ MADE_OF = "estimator must be made of parts of scikit-learn and of this package"
 def save(estimator: Any, path: Any, *, overwrite: bool = False) -> None:
     """Save an estimator, or a model around one, in one file that contains data and no code.
 
-    The file of an estimator is of the safetensors format: networks, bank and all other numbers as
-    tensors, and one tensor that is JSON, with parameters, columns, classes, names and calibration.
-    A checksum covers all of it.
+    The file of an estimator has the safetensors format. Networks, bank and further numbers are
+    tensors. One tensor is JSON, with parameters, columns, classes, names and calibration. A
+    checksum covers the whole file.
 
     Parameters
     ----------
     estimator : NONARegressor, NONAClassifier, SoftStepKNeighborsRegressor, \
             SoftStepKNeighborsClassifier, TableEncoder, or a model of scikit-learn
-        Fitted or not. A model, such as a :class:`~sklearn.pipeline.Pipeline` or a
-        :class:`~sklearn.compose.TransformedTargetRegressor`, may be made of scikit-learn's parts
-        and of this package's. It is written by skops (extra ``skops``), into a file of its
-        format. Of a search, save the ``best_estimator_``.
+        The estimator, fitted or not. A model, such as a :class:`~sklearn.pipeline.Pipeline` or a
+        :class:`~sklearn.compose.TransformedTargetRegressor`, may consist of parts of scikit-learn
+        and of this package. skops (extra ``skops``) writes it in its own format. For a search,
+        save the ``best_estimator_``.
     path : str or path-like
-        Where to write. The file is written next to the path, and moved there when complete.
+        The file to write. It is written next to the path, and moved there when it is complete.
     overwrite : bool, default=False
         Whether to replace an existing file.
 
     Raises
     ------
     TypeError
-        If it is no estimator of this package or of scikit-learn, or has a part that a file cannot
-        contain.
+        If `estimator` is no estimator of this package or of scikit-learn, or has a part that a
+        file cannot contain.
     ImportError
-        If it is a model of scikit-learn, and skops is not installed.
+        If `estimator` is a model of scikit-learn, and skops is not installed.
     OSError
         If `path` exists and `overwrite` is False (FileExistsError), or the file cannot be
         written. An existing file is then not changed.
 
     See Also
     --------
-    load : Read it again.
+    load : Load the estimator again.
 
     Notes
     -----
     Parameters that a file cannot contain must be passed to :func:`load`: a `feature_extractor`
     (its fitted weights are in the file), `collate_fn`, `callbacks`, an `accelerator`, a
-    transformer as `algorithm`, and a `weighting` of your own.
+    transformer as `algorithm`, and a custom `weighting`.
 
     Examples
     --------
@@ -117,14 +117,14 @@ def save(estimator: Any, path: Any, *, overwrite: bool = False) -> None:
 
 
 def refuse_model_trend(estimator: Any, place: str, remedy: str) -> None:
-    """Refuse an estimator whose trend is a model, for a place that holds numbers alone."""
+    """Raise if the trend of an estimator is a model, for a place that holds numbers only."""
     if hasattr(getattr(estimator, "trend_", None), "fit"):
         model = f"{estimator.trend!r:.100}"
         raise TypeError(f"trend must be no model for {place}, got {model}: {remedy}")
 
 
 def write(thing: Any, path: Path) -> str:
-    """Write an estimator, or a part of one, into a file, see :func:`save`: its checksum."""
+    """Write an estimator, or a part of one, as :func:`save` does, and return its checksum."""
     encoder = Encoder()
     try:
         written = encoder.encode(thing, type(thing).__name__)
@@ -155,17 +155,17 @@ def write(thing: Any, path: Path) -> str:
 
 
 def load(path: Any, *, verify: bool = True, **external: Any) -> Any:
-    """Load an estimator that :func:`save` wrote. No code of the file is run.
+    """Load an estimator that :func:`save` wrote, without running code of the file.
 
     Parameters
     ----------
     path : str or path-like
-        The file. The tensors of an estimator are memory-mapped, so rows are read when they are
-        needed. A model is read as a whole.
+        The file. The tensors of an estimator are memory-mapped, so that rows are read when they
+        are needed. A model is read as a whole.
     verify : bool, default=True
-        Whether to compare the checksum of an estimator, which reads the whole file once.
+        Whether to compare the checksum of an estimator. The comparison reads the whole file once.
     **external : object
-        Parameters that the file cannot contain, by their names, such as ``feature_extractor=``.
+        Parameters that the file cannot contain, by name, such as ``feature_extractor=``.
 
     Returns
     -------
@@ -175,21 +175,21 @@ def load(path: Any, *, verify: bool = True, **external: Any) -> Any:
     Raises
     ------
     ValueError
-        If the file is damaged, of a newer format, or not one that :func:`save` wrote; or if a
-        module that is passed does not fit the weights in it.
+        If the file is damaged, has a newer format, or was not written by :func:`save`; or if a
+        passed module does not fit the weights in the file.
     TypeError
-        If other parameters are passed than the file needs.
+        If the passed parameters are not the parameters that the file needs.
     FileNotFoundError, IsADirectoryError
-        If there is no such file, or a folder.
+        If there is no file at `path`, or `path` is a folder.
 
     See Also
     --------
-    save : Write it.
+    save : Save an estimator.
 
     Notes
     -----
     The checksum detects damage, but not manipulation: an attacker who changes a file can also
-    change its checksum. A file of unknown origin can contain any numbers, and so lead to any
+    change its checksum. A file of unknown origin can contain any numbers, and thus lead to any
     predictions, but it cannot run code.
 
     Examples
@@ -219,7 +219,7 @@ def read(
     verify: bool = True,
     checksum: str | None = None,
 ) -> Any:
-    """Read what :func:`write` wrote; it must have the checksum, if one is given."""
+    """Return the object that :func:`write` wrote. A `checksum` must be the file's."""
     if path.is_dir():
         remedy = ": ShardedNeighbors(path) reads it" * (path / MANIFEST).is_file()
         raise IsADirectoryError(
@@ -243,7 +243,7 @@ def read(
 
 @contextmanager
 def decoding(path: Path, what: str) -> Iterator[None]:
-    """Name the file in any error of the block: a forged file may cause any."""
+    """Name the file in all errors of the block, since a forged file may cause any error."""
     try:
         yield
     except MismatchError as error:
@@ -256,14 +256,14 @@ def decoding(path: Path, what: str) -> Iterator[None]:
 def _repr(error: Exception) -> str:
     try:
         return f"{error!r:.200}"
-    except Exception:  # it holds an object of the file, which is not complete
+    except Exception:  # the error holds an incomplete object of the file
         return type(error).__name__
 
 
 def _parse(
     metadata: Mapping[str, str], tensors: Mapping[str, Tensor]
 ) -> tuple[dict[str, str], str, Any]:
-    """External parameters and their repr; the version; and the content."""
+    """Return the repr of external parameters by name, the version, and the content."""
     needed, versions = json.loads(metadata["handed"]), json.loads(metadata["versions"])
     if not isinstance(needed, dict) or not all(isinstance(was, str) for was in needed.values()):
         raise TypeError("the parameters to be passed must be a dict of texts")
@@ -287,7 +287,7 @@ def _to_json(value: Any) -> str:
 
 
 def _checksum(metadata: Mapping[str, str], tensors: Mapping[str, Tensor]) -> str:
-    """SHA-256 of a file's metadata, and of each tensor's name, dtype, shape and bytes."""
+    """Return the SHA-256 of the metadata and of the tensors: names, dtypes, shapes, bytes."""
     covered = {key: value for key, value in metadata.items() if key != "sha256"}
     shapes = {name: [str(t.dtype), *t.shape] for name, t in tensors.items()}
     digest = hashlib.sha256(json.dumps([covered, shapes], sort_keys=True).encode())
@@ -299,7 +299,7 @@ def _checksum(metadata: Mapping[str, str], tensors: Mapping[str, Tensor]) -> str
 
 
 def _read(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
-    """Metadata of a file, and its tensors, mapped into memory."""
+    """Return the metadata of a file and its memory-mapped tensors."""
     try:
         with safetensors.safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
@@ -307,7 +307,7 @@ def _read(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
     except OSError:
         raise
     except Exception as error:
-        if not path.exists():  # any more: torch opens it once more, and has no error of its own
+        if not path.exists():  # torch opens the file a second time
             raise FileNotFoundError(f"{path} was deleted while it was read") from error
         if _starts_as_pickle(path):
             raise ValueError(
@@ -327,9 +327,9 @@ def _read(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
 
 
 def _starts_as_pickle(path: Path) -> bool:
-    """Whether a file starts as a pickle does.
+    """Return whether a file starts like a pickle.
 
-    One of safetensors starts with a length of 8 bytes, the last of which are 0, and a brace.
+    A file of safetensors starts with a length of 8 bytes, which ends with zeros, and a brace.
     """
     with open(path, "rb") as file:
         head = file.read(9)
@@ -340,7 +340,7 @@ def _starts_as_pickle(path: Path) -> bool:
 
 
 def _write_model(model: BaseEstimator, path: Path) -> None:
-    """Write a model of scikit-learn, if :func:`_read_model` reads it."""
+    """Write a model of scikit-learn, or raise if :func:`_read_model` would not read it."""
     io = _skops()
     try:
         content = io.dumps(model)
@@ -359,7 +359,7 @@ def _write_model(model: BaseEstimator, path: Path) -> None:
 
 
 def _read_model(path: Path) -> Any:
-    """Read a model; a ValueError, if the file is damaged or holds other types."""
+    """Return a model, or raise a ValueError if the file is damaged or holds unknown types."""
     io = _skops()
     with decoding(path, "is damaged, or not a file that save wrote"):
         _check_sizes(path)
@@ -378,7 +378,7 @@ def _skops() -> Any:
 
 
 def _untrusted_types(io: Any, content: bytes) -> list[str]:
-    """The types in a file that are neither of this package nor trusted by skops.
+    """Return the types in a file that are neither of this package nor trusted by skops.
 
     skops trusts scikit-learn's estimators, and NumPy's and SciPy's arrays and functions.
     """
@@ -394,7 +394,7 @@ def _make_model(io: Any, content: bytes) -> Any:
 
 
 def _check_sizes(path: Path) -> None:
-    """Refuse an archive with entries that skops does not write, and that are larger in memory."""
+    """Raise if an archive has compressed entries, which are larger in memory than in the file."""
     memory = MemoryBudget(path.stat().st_size)
     with zipfile.ZipFile(path) as archive:
         for entry in archive.infolist():
@@ -402,7 +402,7 @@ def _check_sizes(path: Path) -> None:
                 raise ValueError(f"{entry.filename:.50} is compressed")
             memory.charge(1, entry.file_size)  # several entries may share their bytes
             with archive.open(entry) as opened:
-                if opened.read(2) == b"PK":  # of NumPy's and SciPy's, which may be compressed
+                if opened.read(2) == b"PK":  # archives of NumPy and SciPy may be compressed
                     raise ValueError(f"{entry.filename:.50} is an archive")
 
 
@@ -411,14 +411,14 @@ def _check_sizes(path: Path) -> None:
 
 @storable_parameters()
 class ApproximateNeighborsRegressor(BaseEstimator):
-    """Version 0.2.0's predictions from `n_candidates` rows, found by a graph."""
+    """A regressor of version 0.2.0 that searches `n_candidates` rows with a graph."""
 
     def __init__(self, regressor, n_candidates=256):
         self.regressor = regressor
         self.n_candidates = n_candidates
 
     def upgraded(self) -> Any:
-        """The regressor that weighs as many nearest rows of each network, found alike."""
+        """Return a regressor that weighs `n_candidates` rows per network, with the same graph."""
         regressor = getattr(self, "regressor_", self.regressor)
         while isinstance(regressor, FrozenEstimator):
             regressor = regressor.estimator

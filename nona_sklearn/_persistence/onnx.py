@@ -1,7 +1,7 @@
-"""A fitted estimator as one graph that other programs run. The only file that needs onnx.
+"""Export of a fitted estimator as one ONNX graph. Only this file needs onnx.
 
-:class:`Graph` states a prediction as formulas in torch, over all rows of the bank and in float64,
-and torch translates them. The table's columns are encoded by :mod:`.onnx_table`.
+:class:`Graph` computes a prediction by formulas in torch, over all rows of the bank and in
+float64, and torch translates them. :mod:`.onnx_table` encodes the columns of a table.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from ..weighting.base import FAINT, clamped_log1p_exp, faint_log_softplus, neare
 from .file import refuse_model_trend
 from .onnx_table import Encoding, Scaling, exportable_snapshot
 
-SAMPLE = 3  # rows that the graph is traced with; its input may have any number
-TINY = 1e-300  # of weights, to divide by
-EQUAL = 2.0**-23  # of a query's length: at smaller distances, rows are equal in float32
+SAMPLE = 3  # rows with which the graph is traced; its input may have any number of rows
+TINY = 1e-300  # least weight in a denominator
+EQUAL = 2.0**-23  # share of a query's length: rows at smaller distances are equal in float32
 
 
 def export_onnx(
@@ -50,11 +50,11 @@ def export_onnx(
 ) -> None:
     """Write a fitted estimator as an ONNX graph: encoder, embedding, bank, head and adjustment.
 
-    The input is a raw table of any number of queries. After a fit to numbers alone (booleans,
-    durations and empty columns included) it is one input ``X``, (n_queries, n_features), float64
-    with NaN for missing values. Otherwise it is one input for each column, (n_queries, 1), with
-    the column's name, or ``x0`` and so on for arrays; an underscore follows if an output has that
-    name. :func:`onnx_inputs` converts a table to these inputs.
+    The input is a raw table of any number of queries. After a fit to numbers only (booleans,
+    durations and empty columns included), the graph has one input ``X``, (n_queries, n_features),
+    float64 with NaN for missing values. Otherwise every column is an input, (n_queries, 1), with
+    the column's name, or ``x0`` and so on for arrays. An underscore follows if an output has the
+    same name. :func:`onnx_inputs` converts a table to the inputs.
 
     ==========================  ===================================  =========================
     column                      input                                missing value
@@ -72,26 +72,26 @@ def export_onnx(
 
     A category that consists of quotes, or is the empty string, is passed in quotes.
 
-    Outputs are ``prediction``, (n_queries,) or (n_queries, n_outputs), or, for a classifier,
-    ``probabilities``, (n_queries, n_classes), those of several outputs side by side;
-    ``weights``, (n_queries, n_neighbors), the largest ones; ``neighbors``, the ids of their rows;
-    and `quantiles`, if they are given.
+    The first output is ``prediction``, (n_queries,) or (n_queries, n_outputs). For a classifier,
+    it is ``probabilities``, (n_queries, n_classes), with several outputs side by side. The further
+    outputs are ``weights``, the largest weights, (n_queries, n_neighbors); ``neighbors``, the ids
+    of the rows with these weights; and ``quantiles``, if `quantiles` are given.
 
     Parameters
     ----------
     estimator : NONARegressor, NONAClassifier, SoftStepKNeighborsRegressor or \
             SoftStepKNeighborsClassifier
-        Fitted, without a feature extractor or `text_features`, and with weights that depend on
-        each neighbour by itself, or end after some number of nearest rows (`n_neighbors`,
-        'sparse_softmax', or 's1' on ranks with global parameters): none of the weightings
-        'sparsemax', 'entmax' and 'preconditioned', and no other steps on ranks.
+        A fitted estimator, without a feature extractor or `text_features`. Its weights depend on
+        one neighbour at a time, or are 0 after a number of nearest rows (`n_neighbors`,
+        'sparse_softmax', or 's1' on ranks with global parameters). The weightings 'sparsemax',
+        'entmax' and 'preconditioned', and further steps on ranks, are not allowed.
     path : str or path-like
-        Where to write. The file is either complete or not written.
+        The file to write. It is either complete or not written.
     n_neighbors : int, default=5
         Number of neighbours in the outputs ``weights`` and ``neighbors``.
     quantiles : float or array-like of shape (n_quantiles,), default=None
-        For a regressor, probabilities from 0 to below 1. The graph then has a further output
-        ``quantiles``, (n_queries, n_quantiles) or (n_queries, n_quantiles, n_outputs), the
+        For a regressor, probabilities from 0 to below 1. The graph then has an output
+        ``quantiles``, (n_queries, n_quantiles) or (n_queries, n_quantiles, n_outputs), with the
         results of `predict_quantiles`. None: no such output.
     overwrite : bool, default=False
         Whether to replace an existing file.
@@ -104,8 +104,8 @@ def export_onnx(
         If the estimator or one of its columns cannot be exported, its bank has fewer rows than
         `n_neighbors`, or `quantiles` are not from 0 to below 1, or given with a classifier.
     FileExistsError, OSError
-        If there is something at `path`, and `overwrite` is False; or if the file cannot be
-        written. What was at `path` stays.
+        If `path` exists and `overwrite` is False, or if the file cannot be written. An existing
+        file is then not changed.
 
     See Also
     --------
@@ -113,11 +113,11 @@ def export_onnx(
 
     Notes
     -----
-    Needs the extra ``onnx``. The graph keeps queries × bank in memory: pass some thousand at a
-    time, or some hundred with quantiles. Numbers are equal to the estimator's up to float32. Edits
-    of the bank, and another calibration, need another export. A quantile of level 1 of a
-    distribution with noise depends on rounding, which differs. All queries of the graph are later
-    than the bank, also where their times are a column.
+    The function needs the extra ``onnx``. The graph keeps queries × bank in memory. Therefore,
+    pass a few thousand queries at a time, or a few hundred with quantiles. Results equal the
+    estimator's up to float32. After an edit of the bank or a new calibration, export the estimator
+    again. A quantile of level 1 of a distribution with noise depends on rounding, which differs.
+    The graph treats all queries as later than the bank, even if a column contains their times.
 
     Examples
     --------
@@ -155,7 +155,7 @@ def export_onnx(
 
 
 def to_onnx(graph: nn.Module, encoding: Encoding, output_names: list[str]) -> Any:
-    """A module as torch's program of ONNX, for any number of queries as an encoding takes them."""
+    """Return the ONNX program of a module, for any number of queries in the encoding's form."""
     samples = tuple(torch.zeros(SAMPLE, width, dtype=dtype) for dtype, width in encoding.takes)
     rows = {0: torch.export.Dim("n_queries")}
     shapes = (tuple(rows for _ in samples),)
@@ -178,7 +178,7 @@ def to_onnx(graph: nn.Module, encoding: Encoding, output_names: list[str]) -> An
 
 
 class Graph(nn.Module):
-    """A fitted estimator as one module: the columns of queries to predictions and neighbours."""
+    """A fitted estimator as a module, from columns of queries to predictions and neighbours."""
 
     ids: Tensor
     levels: Tensor | None
@@ -223,7 +223,7 @@ class Graph(nn.Module):
     def _quantiles(
         self, heads: list[HeadRows], weights: Tensor, added: Tensor | None, levels: Tensor
     ) -> Tensor:
-        """Quantiles of predictive distributions, (q, n_levels, n_outputs)."""
+        """Return quantiles of predictive distributions, (q, n_levels, n_outputs)."""
         values = _values_of_distribution(heads, weights)
         powered = torch.stack([head.shares(self.power) for head in heads]).mean(dim=0)
         quantiles = []
@@ -235,9 +235,10 @@ class Graph(nn.Module):
 
 
 def _values_of_distribution(heads: list[HeadRows], weights: Tensor) -> Tensor:
-    """Adjusted targets with the residuals of a trend in full, (q, n, n_outputs).
+    """Return adjusted targets with full residuals of a trend, (q, n, n_outputs).
 
-    The mean over networks is by their weights. What residuals add to the prediction is subtracted.
+    They are means over networks, weighted by the networks' weights. The amount that full residuals
+    add to the prediction is subtracted.
     """
     shares = [head.weights / len(heads) / weights.clamp_min(TINY) for head in heads]
     is_weighed = (weights > 0)[..., None]
@@ -247,7 +248,7 @@ def _values_of_distribution(heads: list[HeadRows], weights: Tensor) -> Tensor:
         return torch.where(is_weighed, mean, parts[0])
 
     values = average([head.adjusted() for head in heads])
-    values = heads[0].head.within_bounds(values)  # beyond which it may be by rounding
+    values = heads[0].head.within_bounds(values)  # rounding may exceed them
     if heads[0].offset is None:
         return values
     rest = average([head.residuals_not_kept() for head in heads])
@@ -255,7 +256,7 @@ def _values_of_distribution(heads: list[HeadRows], weights: Tensor) -> Tensor:
 
 
 class Networks(nn.Module):
-    """Networks and their bank as a module: scaled features of queries to :class:`HeadRows`."""
+    """Networks and their bank as a module, from scaled features to :class:`HeadRows`."""
 
     values: Tensor
     log_prior: Tensor | None
@@ -284,7 +285,7 @@ class Networks(nn.Module):
             self.trend = None if trend is None else copy.deepcopy(trend.function).cpu()
 
     def forward(self, features: Tensor, added: Tensor | None = None) -> list[HeadRows]:
-        features = features.float()  # rounded as the bank's are
+        features = features.float()  # rounded like the bank's features
         query = self.embedding(features.double()).float().double()
         trend = None if self.offset is None or self.trend is None else self.trend(features)
         parts: Any = zip(self.heads, query.chunk(len(self.heads), dim=1), strict=True)
@@ -292,13 +293,13 @@ class Networks(nn.Module):
 
 
 def heads_of(network: NeighborNetwork) -> list[NONAHead]:
-    """The head of each network."""
+    """Return the heads of all networks."""
     head: Any = network.head
     return [*head.heads] if isinstance(head, AverageHead) else [head]
 
 
 class NetworkTrendGraph(nn.Module):
-    """The predictions of networks, which are a trend, as a module."""
+    """A trend that consists of the predictions of networks, as a module."""
 
     def __init__(self, networks: Networks):
         super().__init__()
@@ -311,7 +312,7 @@ class NetworkTrendGraph(nn.Module):
 
 
 class HeadRows:
-    """One network's weights of all rows of the bank, and what they make of their targets."""
+    """The weights by one network of all rows of the bank, and its predictions."""
 
     def __init__(
         self,
@@ -341,7 +342,7 @@ class HeadRows:
         self.summands = torch.cat([self.values, adjustments, self.residuals], dim=1)
 
     def mean(self) -> Tensor:
-        """Predictions, (q, n_outputs), or probabilities, (q, n_classes)."""
+        """Return predictions, (q, n_outputs), or probabilities, (q, n_classes)."""
         if isinstance(self.head, ClassHead):
             return self._probabilities(self.head)
         if self.head.bounds is not None:
@@ -349,12 +350,12 @@ class HeadRows:
         return self._adjust(self.weights @ self.summands)
 
     def adjusted(self) -> Tensor:
-        """Targets of the bank's rows adjusted to each query, (q, n, n_outputs)."""
+        """Return targets of the bank's rows, adjusted to the queries, (q, n, n_outputs)."""
         adjusted = self._adjust(self.summands[None])
         return self.head.within_bounds(adjusted).expand(*self.weights.shape, -1)
 
     def _adjust(self, summands: Tensor) -> Tensor:
-        """Adjust targets to the queries, from summands (1, n, ...) or their means (q, ...).
+        """Return targets adjusted to the queries, from summands (1, n, ...) or means (q, ...).
 
         Summands are targets, adjustments of the rows, and residuals of the trend.
         """
@@ -377,14 +378,14 @@ class HeadRows:
         return self.head.credible(values)
 
     def residuals_not_kept(self) -> Tensor:
-        """What adjusted targets would gain by residuals in full, (q, n, n_outputs)."""
+        """Return the part of the residuals that adjusted targets lack, (q, n, n_outputs)."""
         assert self.offset is not None
         credibility = self.values.new_tensor(self.head.credibility)
         share = credibility * self.offset.share_at(self.distance)  # (q, n_outputs)
         return (1 - self.offset.kept) * share[:, None] * self.residuals
 
     def shares(self, power: float) -> Tensor:
-        """Weights to a power, (q, n), as shares of their sum; a row of weight 2 stays two rows."""
+        """Return normalised powers of weights, (q, n). A row of weight 2 counts as two rows."""
         if power == 1:
             return self.weights
         if self.log_prior is None:
@@ -409,7 +410,7 @@ class HeadRows:
 
 
 class GraphHead(nn.Module):
-    """The weights of all rows of a bank by a head, as formulas without branches on numbers."""
+    """The weights by a head of all rows of a bank, without branches that depend on numbers."""
 
     neighbors: Tensor
 
@@ -417,18 +418,18 @@ class GraphHead(nn.Module):
         super().__init__()
         self.register_buffer("neighbors", neighbors)
         n_rows, step = len(neighbors), head.step
-        # Where the farthest row matters, too, the step is of all rows.
+        # A step on similarities depends on the farthest row, and thus on all rows.
         self.steps_on_all = step is not None and step.on == "similarity"
         most = head.max_neighbors if self.steps_on_all else head.most_weighed(n_rows)
         self.most = None if most is None else min(most, n_rows)
         self.last = max(n_rows - 1, 1)
-        self.thresholds = None  # of each query
-        if step is not None and step.params == "global":  # in the precision of the fit
+        self.thresholds = None  # None: they depend on the query
+        if step is not None and step.params == "global":  # with the precision of the fit
             self.thresholds = tuple(number.detach().double() for number in step.thresholds())
         self.head = head.double()
 
     def forward(self, similarity: Tensor, query: Tensor, log_prior: Tensor | None) -> Tensor:
-        """Weights (q, n) of all rows, whose similarities are (q, n)."""
+        """Return weights (q, n) of all rows, given their similarities (q, n)."""
         log_measure = None if log_prior is None else log_prior.expand_as(similarity)
         if self.steps_on_all:
             log_step = self._log_step(scale_similarity(similarity), query)
@@ -439,7 +440,7 @@ class GraphHead(nn.Module):
         if log_measure is not None:
             log_measure = log_measure.gather(1, positions)
         if not self.steps_on_all:
-            nearest = nearest.float().double()  # as an index rounds them: ranks depend on ties
+            nearest = nearest.float().double()  # rounded as in an index: ranks depend on ties
             if self.head.step is not None:
                 log_step = self._log_step_on_ranks(nearest, query)
                 log_measure = log_step if log_measure is None else log_measure + log_step
@@ -447,7 +448,7 @@ class GraphHead(nn.Module):
         return torch.zeros_like(similarity).scatter(1, positions, weights)
 
     def _weigh(self, similarity: Tensor, log_measure: Tensor | None) -> Tensor:
-        """Weights by the weighting, without empty rows: the nearest always has weight."""
+        """Return weights of the weighting, (q, n). The nearest row always has weight."""
         s, weighting = self.head.scale(similarity), self.head.weighting
         if not weighting.one_by_one:
             return weighting.weigh(s, log_measure)
@@ -467,11 +468,11 @@ class GraphHead(nn.Module):
         return self.head.step.thresholds(query) if self.thresholds is None else self.thresholds
 
     def _log_step_on_ranks(self, similarity: Tensor, query: Tensor) -> Tensor:
-        """The step of the nearest rows, nearest first; equally near rows share the best rank."""
+        """Return the log step of rows, nearest first. Equally near rows share the best rank."""
         assert self.head.step is not None
         k = similarity.shape[1]
         rank = torch.arange(k, device=similarity.device).expand_as(similarity)
-        tied = F.pad(similarity[:, 1:] == similarity[:, :-1], (1, 0))  # with the one before
+        tied = F.pad(similarity[:, 1:] == similarity[:, :-1], (1, 0))  # with the row before
         best, distance = rank.masked_fill(tied, 0), 1
         while distance < k:  # a graph has no cumulative maximum
             best = torch.maximum(best, F.pad(best, (distance, 0))[:, :k])
@@ -484,12 +485,12 @@ class GraphHead(nn.Module):
 
 
 def log_weight(weighting: Weighting, s: Tensor, nearest: Tensor) -> Tensor:
-    """Logarithms of weights, (q, n); two weightings have branches that a graph cannot have."""
+    """Return logarithms of weights, (q, n), without the branches of two weightings."""
     if type(weighting) is Sigmoid:
         return -clamped_log1p_exp(-s - weighting.bias)
     if type(weighting) is Softplus:
         x = s + weighting.bias
-        # log(1 + u), which is all that a graph has, would lose the digits of a small u.
+        # A graph has log(1 + u) without log1p, which loses the digits of a small u.
         softplus = clamped_log1p_exp(x.clamp_min(-FAINT))
         log_softplus = torch.where(x < -FAINT, faint_log_softplus(x), softplus.log())
         return weighting.log_power.exp() * log_softplus
@@ -500,7 +501,7 @@ def log_weight(weighting: Weighting, s: Tensor, nearest: Tensor) -> Tensor:
 
 
 def graph_cdist(query: Tensor, neighbors: Tensor, p: float, compute_mode: int = 0) -> Tensor:
-    """:func:`torch.cdist` of float64; by the expanded square, equal rows are at 0."""
+    """Return :func:`torch.cdist` of float64. Its expanded square gives equal rows distance 0."""
     if p != 2:
         return torch.linalg.vector_norm(query[:, None] - neighbors, ord=p, dim=2)
     squares = query.square().sum(dim=1, keepdim=True)  # (q, 1)
@@ -509,22 +510,22 @@ def graph_cdist(query: Tensor, neighbors: Tensor, p: float, compute_mode: int = 
 
 
 def graph_searchsorted(ordered: Tensor, values: Tensor, **options: object) -> Tensor:
-    """:func:`torch.searchsorted` from the left: how many of the ordered ones are less."""
+    """Return :func:`torch.searchsorted` from the left: the number of smaller ordered values."""
     return (ordered[:, None] < values[:, :, None]).sum(dim=2)
 
 
 def graph_clamp_min(x: Tensor, least: float) -> Tensor:
-    """:func:`torch.clamp_min`, whose bound torch's translation rounds to float32."""
+    """Return :func:`torch.clamp_min`. Torch's translation rounds the bound to float32."""
     return torch.maximum(x, torch.scalar_tensor(least, dtype=x.dtype))
 
 
 def graph_cos(x: Tensor) -> Tensor:
-    """:func:`torch.cos`, which onnxruntime 1.22 has in float32 only; halves are exact."""
+    """Return :func:`torch.cos`, which onnxruntime 1.22 has in float32 only. x / 2 is exact."""
     return 1 - 2 * (x / 2).sin().square()
 
 
 def graph_asinh(x: Tensor) -> Tensor:
-    """:func:`torch.asinh`, which onnxruntime has in float32 only."""
+    """Return :func:`torch.asinh`, which onnxruntime has in float32 only."""
     size = x.abs()
     return x.sign() * (size + (size.square() + 1).sqrt()).log()
 
@@ -540,7 +541,7 @@ GRAPH_OPERATIONS: dict[Any, Callable[..., Tensor]] = {
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Suppress torch's warnings, and its line for each library that is not installed."""
+    """Suppress torch's warnings, and its messages about libraries that are not installed."""
     logger = logging.getLogger("torch.onnx")
     before = logger.level
     logger.setLevel(logging.ERROR)
@@ -552,7 +553,7 @@ def _quiet() -> Iterator[None]:
 
 
 def _exact_scalar(value: float, dtype: int, **options: object) -> Any:
-    """A number of torch's program as a constant, which torch would round to float32."""
+    """Return a number as a constant of the graph, which torch would round to float32."""
     import onnx_ir
     from onnxscript import opset18
 
@@ -561,7 +562,7 @@ def _exact_scalar(value: float, dtype: int, **options: object) -> Any:
 
 
 def _set_inputs(graph: Any, names: list[str], texts: dict[int, list[str]]) -> None:
-    """Name the inputs of a graph of onnx_ir, and let inputs of numbered strings take strings."""
+    """Name the inputs of a graph of onnx_ir, and replace numbers of levels by strings."""
     inner = [*graph.initializers.values(), *(value for node in graph for value in node.outputs)]
     numbered = [graph.inputs[j] for j in texts]
     taken = {*names, *(value.name for value in (*inner, *graph.inputs))}
@@ -577,7 +578,7 @@ def _set_inputs(graph: Any, names: list[str], texts: dict[int, list[str]]) -> No
 
 
 def _strings_before(graph: Any, numbers: Any, texts: list[str]) -> Any:
-    """A value of strings, from which a node makes the numbers of a graph."""
+    """Return a value of strings that a new node maps to the numbers of the graph."""
     import onnx_ir
 
     strings = onnx_ir.Value(type=onnx_ir.TensorType(onnx_ir.DataType.STRING), shape=numbers.shape)
@@ -594,9 +595,9 @@ def _strings_before(graph: Any, numbers: Any, texts: list[str]) -> Any:
 
 
 def _check_exportable(estimator: Any) -> None:
-    """Refuse weights that are no formula of single similarities or of the nearest rows."""
+    """Raise if weights are no formula of single similarities or of the nearest rows."""
     refuse_model_trend(estimator, "an ONNX graph", "use trend='kernel' or None")
-    head = heads_of(estimator.network_)[0]  # all have the same form
+    head = heads_of(estimator.network_)[0]  # all heads have the same form
     if not (head.weighting.one_by_one or isinstance(head.weighting, Triangular)):
         raise ValueError(
             "weighting must look at one neighbour at a time for an ONNX graph, got "

@@ -1,6 +1,6 @@
-"""A raw table as the inputs of a graph: what is passed for each column, and what it becomes.
+"""Conversion of a raw table to the inputs of a graph, and encoding of the inputs in the graph.
 
-What a gap and a level become is read off the fitted encoder, which encodes each of them once.
+The fitted encoder encodes a gap and every level once. The graph stores the results.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from .._utils.snapshots import snapshot
 TABLE = "X"  # the name of a table of numbers
 GAP = ""  # of strings
 NAT = int(np.datetime64("NaT", "us").astype(np.int64))  # a gap of dates
-#: Names of outputs, which no input has.
+#: Names of outputs, which inputs must not have.
 OUTPUTS = ("prediction", "probabilities", "weights", "neighbors", "quantiles")
 
-# -- what is passed ----------------------------------------------------------------------------
+# -- inputs ------------------------------------------------------------------------------------
 
 
 def onnx_inputs(estimator, X):
@@ -50,7 +50,7 @@ def onnx_inputs(estimator, X):
     Returns
     -------
     dict of str to ndarray
-        Arrays by the names of the graph's inputs, for ``session.run(None, inputs)``.
+        Arrays by the names of the graph's inputs, as for ``session.run(None, inputs)``.
 
     Raises
     ------
@@ -59,7 +59,7 @@ def onnx_inputs(estimator, X):
 
     See Also
     --------
-    export_onnx : Writes the graph, and describes its inputs.
+    export_onnx : Write the graph. Its page describes the inputs.
 
     Examples
     --------
@@ -80,7 +80,7 @@ def onnx_inputs(estimator, X):
 
 
 def exportable_snapshot(estimator: Any) -> Any:
-    """A snapshot of a fitted estimator; an error unless its table is encoded by column."""
+    """Return a snapshot of a fitted estimator, or raise unless its columns are encoded singly."""
     if not isinstance(estimator, NeighborEstimator):
         needed = "estimator must be one of nona_sklearn with a bank"
         raise TypeError(f"{needed}, got {estimator!r:.100}")
@@ -100,7 +100,7 @@ def exportable_snapshot(estimator: Any) -> Any:
 
 
 def input_values(encoder: TableEncoder, columns: list[Column]) -> dict[str, np.ndarray]:
-    """What is passed for the columns of a table, by the names of the inputs."""
+    """Return the arrays of the inputs for the columns of a table, by the inputs' names."""
     values = [
         kind_of(feature).given(feature, column)
         for feature, column in zip(encoder.features_, columns, strict=True)
@@ -111,7 +111,7 @@ def input_values(encoder: TableEncoder, columns: list[Column]) -> dict[str, np.n
 
 
 def input_names(encoder: TableEncoder) -> list[str]:
-    """Names of the inputs: one of a table of numbers, else one for each column."""
+    """Return the names of the inputs: one for a table of numbers, or one per column."""
     if takes_one_table(encoder):
         return [TABLE]
     names: list[str] = []
@@ -123,12 +123,12 @@ def input_names(encoder: TableEncoder) -> list[str]:
 
 
 def takes_one_table(encoder: TableEncoder) -> bool:
-    """Whether all columns are of numbers."""
+    """Return whether all columns are of numbers."""
     return all(kind_of(feature) is Numbers for feature in encoder.features_)
 
 
 def kind_of(feature: ColumnSpec) -> Any:
-    """The class that encodes a column; an error for texts."""
+    """Return the class that encodes a column, or raise for texts."""
     if feature.is_text:
         raise ValueError(
             f"text_features must be None for an ONNX graph, which has no vectoriser, got "
@@ -140,22 +140,22 @@ def kind_of(feature: ColumnSpec) -> Any:
 
 
 def text_of(level: Any) -> str:
-    """A level as a string; those that consist of quotes, or of nothing, in quotes: "" is a gap."""
+    """Return a level as a string. An empty level, or one of quotes only, is put in quotes."""
     if level is None:
         return GAP
     text = str(level)
     return text if text.strip('"') else f'"{text}"'
 
 
-# -- what it becomes ---------------------------------------------------------------------------
+# -- encoding ----------------------------------------------------------------------------------
 
 
 class Encoding(nn.Module):
-    """A fitted encoder as a module: the inputs of a graph to the matrix (n, n_features_out).
+    """A fitted encoder as a module, from the inputs of a graph to (n, n_features_out).
 
-    `names` and `takes` are the inputs' names, and their types and numbers of columns. A string is
-    the number of a level: `texts` has the strings of an input in the order of these numbers, and
-    the next number is for any other string.
+    `names` and `takes` are the inputs' names, and their types and numbers of columns. Strings are
+    passed as the numbers of levels: `texts` are the strings in the order of these numbers, and an
+    unknown string has the next number.
     """
 
     order: Tensor
@@ -170,7 +170,7 @@ class Encoding(nn.Module):
         self.takes = [(kind.dtype, 1) for kind in kinds]
         self.texts = {j: part.texts for j, part in zip(rest, parts, strict=True) if part.texts}
         self.columns = [[j] for j in rest]
-        if numbers:  # all at once
+        if numbers:  # one part encodes all columns of numbers
             parts.append(Numbers(encoder, numbers))
             self.columns.append(numbers)
         if takes_one_table(encoder):
@@ -187,7 +187,7 @@ class Encoding(nn.Module):
         return torch.cat(encoded, dim=1).index_select(1, self.order)  # without transposes
 
     def unknown_levels(self, *inputs: Tensor) -> Tensor:
-        """Which categories have a level of which fit learned nothing, bool (n, n_categories)."""
+        """Return which categories have a level that fit did not learn, bool (n, n_categories)."""
         unknown = [
             part.unknown[part.number(inputs[columns[0]])]
             for part, columns in zip(self.parts, self.columns, strict=True)
@@ -197,7 +197,7 @@ class Encoding(nn.Module):
 
 
 def _levels(encoder: TableEncoder, j: int) -> list[Any]:
-    """The levels of a category, those of an order included, without the gap."""
+    """Return the levels of a category, ordered or not, without the gap."""
     categories = [i for i, feature in enumerate(encoder.features_) if feature.is_category]
     stored = dict(zip(categories, encoder.stored_levels(), strict=False))
     if j not in stored:
@@ -209,34 +209,34 @@ def _levels(encoder: TableEncoder, j: int) -> list[Any]:
 
 
 def _gaps(encoder: TableEncoder, n_rows: int) -> list[Column]:
-    """Columns of nothing but gaps."""
+    """Return columns that contain gaps only."""
     gaps = np.full(n_rows, np.nan)
     return [Column(feature.column.name, "empty", gaps) for feature in encoder.features_]
 
 
 def _gap(encoder: TableEncoder) -> np.ndarray:
-    """What a row of nothing but gaps becomes, (n_features_out,)."""
+    """Return the encoding of a row of gaps, (n_features_out,)."""
     return encoder.transform_columns(_gaps(encoder, 1))[0]
 
 
 def _with_another(levels: list[Any]) -> np.ndarray:
-    """A gap, the levels of a category, and a level that fit did not see."""
+    """Return a gap, the levels of a category, and a level that fit did not see."""
     unseen = "".join(map(str, levels)) + "?"  # longer than any level
     return object_array([None, *levels, unseen])
 
 
 def _with_levels(encoder: TableEncoder, j: int, values: np.ndarray) -> np.ndarray:
-    """Encoded rows in which column j has these values and all else is a gap."""
+    """Return encoded rows with `values` in column j and gaps in all further columns."""
     columns = _gaps(encoder, len(values))
     columns[j] = Column(columns[j].name, "category", values)
-    # Removed levels are strings, and so is the unseen one, whatever the category holds.
+    # Removed levels and the unseen level are strings, even if the category holds numbers.
     of_any_type = snapshot(encoder)
     of_any_type.features_ = [replace(feature, holds="nothing") for feature in encoder.features_]
     return of_any_type.transform_columns(columns)
 
 
 class Numbers(nn.Module):
-    """Columns of numbers, (n, n_columns): gaps are filled, and marked where fit had some."""
+    """Columns of numbers, (n, n_columns). Gaps are filled, and marked if fit had gaps."""
 
     dtype = torch.float64
     filled: Tensor
@@ -253,11 +253,11 @@ class Numbers(nn.Module):
         self.register_buffer("filled", torch.from_numpy(_gap(encoder)[values]))
         self.register_buffer("marked", torch.tensor(marked, dtype=torch.long))
         empty = [encoder.features_[j].column.kind == "empty" for j in columns]
-        self.register_buffer("empty", torch.tensor(empty))  # whose later values do not count
+        self.register_buffer("empty", torch.tensor(empty))  # values after fit are ignored
 
     @staticmethod
     def given(feature: ColumnSpec, column: Column) -> np.ndarray:
-        """Numbers, truth values, and durations in seconds, (n, 1), NaN for gaps."""
+        """Return numbers, truth values, or durations in seconds, (n, 1), NaN for gaps."""
         return feature.numbers(column)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -267,7 +267,7 @@ class Numbers(nn.Module):
 
 
 class Levels(nn.Module):
-    """A category, by the number of each level, (n, 1): a row of what levels become."""
+    """A category, passed as numbers of levels, (n, 1). `table` has the levels' encodings."""
 
     dtype = torch.int64
     table: Tensor
@@ -285,11 +285,11 @@ class Levels(nn.Module):
 
     @staticmethod
     def given(feature: ColumnSpec, column: Column) -> np.ndarray:
-        """Strings, (n, 1)."""
+        """Return levels as strings, (n, 1)."""
         return object_array([text_of(level) for level in feature.categories(column)])[:, None]
 
     def number(self, x: Tensor) -> Tensor:
-        """Number of each level, (n,)."""
+        """Return the numbers of the levels, (n,)."""
         return x[:, 0]
 
     def forward(self, x: Tensor) -> Tensor:
@@ -297,7 +297,7 @@ class Levels(nn.Module):
 
 
 class NumberedLevels(Levels):
-    """A category whose levels are numbers, (n, 1)."""
+    """A category with numbers as levels, (n, 1)."""
 
     dtype = torch.float64
     levels: Tensor
@@ -310,18 +310,18 @@ class NumberedLevels(Levels):
                 f"{encoder.features_[j].column.label} holds the category {inexact[0]!r}, which "
                 "float64 does not represent: convert it to strings for an ONNX graph"
             )
-        # A removed level is a string, which is no number.
+        # A removed level is a string, and equals no number.
         numbers = [np.nan if isinstance(level, str) else float(level) for level in levels]
         self.register_buffer("levels", torch.tensor(numbers, dtype=torch.float64))
 
     @staticmethod
     def given(feature: ColumnSpec, column: Column) -> np.ndarray:
-        """Numbers, (n, 1), NaN for gaps."""
+        """Return levels as numbers, (n, 1), NaN for gaps."""
         return feature.categories(column).astype(np.float64)[:, None]
 
     def number(self, x: Tensor) -> Tensor:
         missing = x.isnan()
-        matches = [missing, x == self.levels, torch.ones_like(missing)]  # the last: unseen
+        matches = [missing, x == self.levels, torch.ones_like(missing)]  # last: unseen
         return torch.cat(matches, dim=1).int().argmax(dim=1)
 
 
@@ -336,7 +336,7 @@ FIRST_MONDAY = int(MONDAY.astype(np.int64))
 
 
 class Moments(nn.Module):
-    """A column of dates, (n, 1) microseconds since 1970: some parts of the calendar."""
+    """A column of dates, (n, 1) in microseconds since 1970, encoded as parts of the calendar."""
 
     dtype = torch.int64
     gap: Tensor
@@ -350,7 +350,7 @@ class Moments(nn.Module):
 
     @staticmethod
     def given(feature: ColumnSpec, column: Column) -> np.ndarray:
-        """Microseconds since 1970 in the local time of the column, (n, 1)."""
+        """Return microseconds since 1970 in the local time of the column, (n, 1)."""
         moments = feature.as_in_fit(column).values.astype("datetime64[us]")
         return moments.astype(np.int64)[:, None]
 
@@ -367,15 +367,15 @@ def _days(moment: Tensor) -> Tensor:
 
 
 def _year(moment: Tensor) -> Tensor:
-    # A graph divides integers in float32. Here the quotient is whole, and rounding finds it.
+    # A graph divides integers in float32. This quotient is whole, so that rounding is exact.
     day = ((moment - moment.remainder(DAY_LENGTH)).double() / DAY_LENGTH).round()
-    year = 1970 + (day * 400 / 146_097).floor()  # that of years of the same length
+    year = 1970 + (day * 400 / 146_097).floor()  # a guess from years of equal length
     year = year - (_first_day(year) > day).double()
     return year + (_first_day(year + 1) <= day).double()
 
 
 def _first_day(year: Tensor) -> Tensor:
-    """Days from 1970 to the first of January of a year."""
+    """Return the days from 1970 to the first of January of a year."""
     last = year - 1
     leap_days = (last / 4).floor() - (last / 100).floor() + (last / 400).floor()
     return 365 * (year - 1970) + leap_days - 477  # leap days until 1969
@@ -397,21 +397,21 @@ CIRCLES: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def calendar_parts(names: Sequence[str], moment: Tensor) -> list[Tensor]:
-    """Parts of :data:`~nona_sklearn._data.column_spec.CALENDAR`, of microseconds since 1970."""
+    """Return parts of the calendar with names of CALENDAR, of microseconds since 1970."""
     waves = [name.split("_") for name in names if name not in NUMBERS]
     angles = {circle: TURN * CIRCLES[circle](moment) for circle, _ in waves}
-    numbers = [NUMBERS[name](moment) for name in names if name in NUMBERS]  # they come first
+    numbers = [NUMBERS[name](moment) for name in names if name in NUMBERS]  # numbers come first
     return numbers + [getattr(torch, wave)(angles[circle]) for circle, wave in waves]
 
 
-# -- what it is scaled to ----------------------------------------------------------------------
+# -- scaling -----------------------------------------------------------------------------------
 
 
 MAX_SCALED = 1e100  # the square of a scaled number is in float64's range
 
 
 class NormalScores(nn.Module):
-    """Skewed columns as normal scores, on lines between their quantiles; others as they are."""
+    """Normal scores of skewed columns, interpolated between quantiles. The rest is unchanged."""
 
     quantiles: Tensor
     widths: Tensor
@@ -437,7 +437,7 @@ class NormalScores(nn.Module):
 
 
 class Scaling(nn.Module):
-    """A fitted scaler, its result rounded to float32 as it is before an embedding."""
+    """A fitted scaler, with results rounded to float32 as for an embedding."""
 
     center: Tensor
     scale: Tensor

@@ -1,1 +1,1 @@
-"""Banks that are too large for one file or one machine: shards."""
+"""Shards of banks that are too large for one file or one machine."""

@@ -1,4 +1,4 @@
-"""A folder with a bank in shards: their files, and the manifest that lists them."""
+"""Folders of banks in shards: the files of shards, and the manifest that lists them."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from .._utils.threads import ForkSafeLock
 from .._utils.validation import is_whole
 
 ESTIMATOR = "estimator.safetensors"
-LOCK = "edits.lock"  # held during an edit; released if its process ends
-MAPPED_BYTES = 2**26  # of the shards' files that a process keeps mapped
-VERIFIED = 2**14  # files that a process does not verify again
+LOCK = "edits.lock"  # locked during an edit; released if the edit's process ends
+MAPPED_BYTES = 2**26  # size of the shards' files that a process keeps mapped
+VERIFIED = 2**14  # number of files that a process does not verify again
 SHARD = r"shard-[0-9]{5,19}\.safetensors"
-#: What a killed edit leaves, besides unlisted shards: a folder beside the file that it wrote.
-#: Version 0.2.0 left a file of that name, or one that safetensors named.
+#: A killed edit leaves unlisted shards, and a folder beside the file that it wrote. Version 0.2.0
+#: left a file with the name of such a folder, or with a name by safetensors.
 ESTIMATORS = r"estimator(-[0-9]{5,19})?\.safetensors"
 BESIDE = rf"\.({SHARD}|{ESTIMATORS}|{re.escape(MANIFEST)})\.[0-9a-f]{{32}}"
 LEFT = rf"{SHARD}|{ESTIMATORS}|{BESIDE}|\.tmp[0-9A-Za-z]{{6}}"
@@ -35,7 +35,7 @@ LEFT = rf"{SHARD}|{ESTIMATORS}|{BESIDE}|\.tmp[0-9A-Za-z]{{6}}"
 
 @dataclass(frozen=True)
 class Entry:
-    """A shard as the manifest lists it: its file, that file's checksum, its rows and their ids."""
+    """A shard in the manifest: its file, the file's checksum, and its rows' number and ids."""
 
     path: Path
     sha256: str
@@ -44,11 +44,11 @@ class Entry:
     last: int
 
     def open(self) -> NeighborBank:
-        """Map the shard, or raise a FileNotFoundError (missing) or a ValueError (damaged)."""
+        """Return the mapped shard. Raise a FileNotFoundError (missing) or ValueError (damaged)."""
         return CACHE.read(self)
 
     def read(self, verify: bool) -> NeighborBank:
-        """Map the shard; whether to compare its checksum."""
+        """Return the mapped shard. `verify` compares the checksum of its content."""
         held = read(self.path, verify=verify, checksum=self.sha256)
         bank = held.get("bank") if isinstance(held, dict) else None
         if not isinstance(bank, NeighborBank) or held.keys() - {"graphs"} != {"bank"}:
@@ -62,19 +62,19 @@ class Entry:
 
 
 class ShardCache:
-    """The shards that this process read last, mapped, and the files that it verified.
+    """The mapped shards that this process read last, and the files that it verified.
 
-    What is prepared of a shard to compare it with queries is kept with it: memory is bounded, and
-    a small bank is prepared once.
+    A shard keeps its data for comparisons with queries. Memory is bounded, and a small bank is
+    prepared once.
     """
 
     def __init__(self) -> None:
         self.mapped: dict[tuple[Entry, int], tuple[NeighborBank, int]] = {}
-        self.verified: dict[tuple[Entry, int], None] = {}  # the last ones come last
+        self.verified: dict[tuple[Entry, int], None] = {}  # the last file comes last
         self.lock = ForkSafeLock()
 
     def read(self, entry: Entry) -> NeighborBank:
-        """See :meth:`Entry.open`; a file is verified when this process first reads it."""
+        """Return a mapped shard, verified when this process first reads its file."""
         path = entry.path
         try:
             about = os.stat(path)
@@ -103,23 +103,23 @@ CACHE = ShardCache()
 
 @dataclass(frozen=True)
 class Folder:
-    """The content of a manifest. A change makes a new one, which :meth:`write` puts in force."""
+    """The content of a manifest. A change returns a new folder, which :meth:`write` writes."""
 
     path: Path
     estimator: str  # checksum of the estimator's file
     next_id: int  # of the next row that is added
     next_number: int = 0  # of the next file: numbers of files that were ever listed are not reused
-    shards: tuple[Entry, ...] = ()  # in the order of their rows' ids
+    shards: tuple[Entry, ...] = ()  # in the order of the rows' ids
     estimator_file: str = ESTIMATOR
 
     @classmethod
     def new(cls, path: Path, estimator: Any, next_id: int) -> Folder:
-        """Start a folder with the estimator, whose bank is empty."""
+        """Return a folder with the estimator, whose bank is empty, and without shards."""
         return cls(path, write(estimator, path / ESTIMATOR), next_id)
 
     @classmethod
     def read(cls, path: Path) -> Folder:
-        """Read the manifest, or raise a FileNotFoundError (none) or a ValueError (damaged)."""
+        """Return the manifest. Raise a FileNotFoundError (missing) or ValueError (damaged)."""
         manifest = path / MANIFEST
         if not manifest.is_file():
             raise FileNotFoundError(
@@ -139,7 +139,7 @@ class Folder:
         return folder
 
     def _check(self) -> None:
-        """Refuse what no edit writes: what is no number, or ids and files that overlap."""
+        """Raise if a value is no number, or ids or files overlap, since no edit writes it."""
         low = 0
         _check_checksum("estimator", self.estimator)
         if not re.fullmatch(ESTIMATORS, self.estimator_file):
@@ -158,10 +158,10 @@ class Folder:
     @classmethod
     @contextmanager
     def editing(cls, path: Path) -> Iterator[Folder]:
-        """Read the manifest under a lock; files that are not listed in the end are deleted."""
-        cls.read(path)  # a lock would make the folder
+        """Yield the manifest under a lock, and delete unlisted files in the end."""
+        cls.read(path)  # FileLock would create a missing folder
         lock = path / LOCK
-        # Of a link, some versions of filelock empty what it leads to.
+        # Some versions of filelock empty the target of a link.
         if lock.is_symlink() or lock.is_dir():
             raise ValueError(f"{lock} must be a file of the folder's own, not a link or folder")
         with FileLock(lock):
@@ -172,9 +172,9 @@ class Folder:
                 cls.read(path)._tidy()
 
     def put(self, bank: NeighborBank, replaced: Entry | None = None) -> Folder:
-        """Write a shard, in the place of another or after all others."""
+        """Write a shard and return the folder with it, in place of `replaced` or at the end."""
         path = self.path / f"shard-{self.next_number:05d}.safetensors"
-        # A file of that name was never listed: its edit was interrupted.
+        # An existing file with this name was never listed: its edit was interrupted.
         checksum = write({"bank": bank}, path)
         new = Entry(path, checksum, len(bank), int(bank.ids[0]), int(bank.ids[-1]))
         shards = tuple(new if entry is replaced else entry for entry in self.shards)
@@ -182,18 +182,18 @@ class Folder:
         return replace(self, shards=shards, next_number=self.next_number + 1)
 
     def put_estimator(self, estimator: Any) -> Folder:
-        """Write another estimator in the place of the one before."""
+        """Write a new estimator and return the folder with it."""
         name = f"estimator-{self.next_number:05d}.safetensors"
         checksum, number = write(estimator, self.path / name), self.next_number + 1
         return replace(self, estimator=checksum, estimator_file=name, next_number=number)
 
     def without(self, entries: Collection[Entry]) -> Folder:
-        """Leave out some shards."""
+        """Return the folder without the shards of `entries`."""
         left = tuple(entry for entry in self.shards if entry not in entries)
         return replace(self, shards=left)
 
     def write(self) -> None:
-        """Write the manifest, unless it could not be read again: numbers of rows or files end."""
+        """Write the manifest, or raise if it could not be read, as for too large numbers."""
         with decoding(self.path / MANIFEST, "cannot be written"):
             self._check()
         shards = [asdict(entry) | {"path": entry.path.name} for entry in self.shards]
@@ -203,7 +203,7 @@ class Folder:
             beside.write_text(json.dumps(content | {"sha256": _sha256(content)}, indent=1))
 
     def _tidy(self) -> None:
-        """Delete files of removed rows, and of interrupted writing; of a link, only the link."""
+        """Delete unlisted files of edits, and folders of interrupted edits, not links' targets."""
         listed = {self.estimator_file, *(entry.path.name for entry in self.shards)}
         for path in self.path.iterdir():
             if path.is_dir() and not path.is_symlink():

@@ -1,8 +1,8 @@
 """Estimators with a bank in shards.
 
-A prediction depends on few rows of a bank, if weights end after some number of them. Each shard
-finds those that can have weight for some queries. Together they are a bank in memory, on which
-every method for queries gives the result that it gives on the whole bank.
+A prediction depends on few rows of a bank if the remaining rows have weight 0. A shard finds its
+rows that can have weight for given queries. The found rows are joined to a bank in memory, on
+which methods for queries return the same results as on the whole bank.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ from ..attention import AverageHead, NONAHead
 from ..attention.prediction import Candidates
 from .shard_folder import Entry, Folder
 
-QUERY_BLOCK = 4096  # queries that are searched for at a time
-DISTANCE_BLOCK = 512  # the same for kneighbors, which searches the rows that are found once more
-OPEN_ROWS = 4096  # of the last shard, below which added rows join it
-#: Methods whose arrays have an entry for each query, so that blocks of queries are concatenated.
+QUERY_BLOCK = 4096  # number of queries in a search
+DISTANCE_BLOCK = 512  # number of queries for kneighbors, which searches the found rows again
+OPEN_ROWS = 4096  # added rows join the last shard if it has fewer rows
+#: Methods that return arrays with one entry per query. Results of blocks are concatenated.
 ARRAY_METHODS = (
     *("predict", "predict_proba", "predict_log_proba", "predict_quantiles", "predict_cdf"),
     *("kneighbors", "heaviest_neighbors", "distance_to_bank"),
     *("effective_n_neighbors", "n_nonzero_weights"),
 )
-#: Methods that take all queries at once.
+#: Methods that need all queries at once.
 TABLE_METHODS = (
     *("explain", "attribute_adjustments", "attribute_distances", "attribute_predictions"),
     "sample_y",
@@ -55,32 +55,32 @@ TABLE_METHODS = (
 
 
 def save_shards(estimator: Any, folder: Any, n_shards: int) -> None:
-    """Save a fitted estimator in a folder, with its bank in several files, the shards.
+    """Save a fitted estimator in a folder, with its bank in several files, called shards.
 
     Parameters
     ----------
     estimator : NONARegressor, NONAClassifier, SoftStepKNeighborsRegressor or \
             SoftStepKNeighborsClassifier
-        Fitted. If `n_neighbors` limits the rows of a prediction, each shard returns few rows for
-        a query; otherwise all of its rows.
+        The fitted estimator. If `n_neighbors` limits the rows of a prediction, a shard returns few
+        rows for a query. Otherwise it returns all of its rows.
     folder : str or path-like
-        Where to write. It must not exist.
+        The folder to write. It must not exist.
     n_shards : int
-        Number of shards, of about the same number of rows each.
+        Number of shards. Their numbers of rows are about equal.
 
     Raises
     ------
     TypeError
-        If it is no such estimator, or has a part that a file cannot contain.
+        If `estimator` is of a different class, or has a part that a file cannot contain.
     ValueError
-        If it is not fitted, `n_shards` is not between 1 and the number of rows, or `trend` is a
-        model, which a file cannot contain.
+        If `estimator` is not fitted, `n_shards` is not between 1 and the number of rows, or
+        `trend` is a model, which a file cannot contain.
     OSError
-        If `folder` exists (FileExistsError), or it cannot be written. No files remain then.
+        If `folder` exists (FileExistsError), or cannot be written. No files remain then.
 
     See Also
     --------
-    ShardedNeighbors : Predictions from it.
+    ShardedNeighbors : Predictions from the folder.
 
     Examples
     --------
@@ -108,7 +108,7 @@ def save_shards(estimator: Any, folder: Any, n_shards: int) -> None:
         )
     bank = replace(bank, groups=None, group_names=None)
     all_rows = np.arange(len(bank))
-    # A trend that is solved has its own rows, and another one a value at each of the bank's.
+    # A solved trend has its own rows. Any further kind of trend has one value per row of the bank.
     solved = bank.trend is not None and bank.trend.is_solved
     empty = with_bank(estimator, (bank.in_order if solved else bank.keep)(all_rows[:0]))
     with new_folder(path) as beside:
@@ -119,7 +119,7 @@ def save_shards(estimator: Any, folder: Any, n_shards: int) -> None:
 
 
 def _check_kind(estimator: Any) -> None:
-    """Refuse what has no bank."""
+    """Raise if the estimator has no bank."""
     if not isinstance(estimator, NeighborEstimator):
         raise TypeError(
             f"estimator must be one of nona_sklearn with a bank, got {estimator!r:.100}"
@@ -127,16 +127,16 @@ def _check_kind(estimator: Any) -> None:
 
 
 def with_bank(estimator: Any, bank: NeighborBank) -> Any:
-    """An estimator that shares all with another but the bank."""
+    """Return a snapshot of an estimator with a different bank."""
     made = snapshot(estimator)
     made.bank_ = bank
     return made
 
 
 def indexed(bank: NeighborBank, estimator: Any) -> NeighborBank:
-    """A shard as it is written: with its graphs, without a transformer, or the trend.
+    """Return a shard to be written, with its graphs.
 
-    The estimator holds these.
+    The estimator holds a transformer and the trend instead.
     """
     algorithm = estimator.bank_.neighbors.algorithm
     neighbors = bank.neighbors.searched_by(algorithm if isinstance(algorithm, str) else "auto")
@@ -149,7 +149,7 @@ def indexed(bank: NeighborBank, estimator: Any) -> NeighborBank:
 
 
 class ShardsLostError(Exception):
-    """Some shards could not be read: `errors`, by their entries."""
+    """Shards could not be read. `errors` are by entry."""
 
     def __init__(self, errors: dict[Entry, Exception]):
         super().__init__(errors)
@@ -158,17 +158,10 @@ class ShardsLostError(Exception):
 
 @dataclass(frozen=True, eq=False)
 class SelectedRows(NeighborBank):
-    """The rows of all shards that some queries depend on, as a bank in memory.
+    """The rows of all shards on which queries depend, as a bank in memory."""
 
-    Parameters
-    ----------
-    queries : Embedded, optional
-        The queries. None: the bank has all rows.
-    candidates : tuple of Candidates, optional
-        The rows that can have weight for these queries, for each network; None: they are searched.
-    """
-
-    queries: Embedded | None = None
+    queries: Embedded | None = None  # None: the bank has all rows
+    #: The rows that can have weight for the queries, by network. None: they are searched.
     candidates: tuple[Candidates, ...] | None = None
 
     def evaluate(
@@ -177,7 +170,7 @@ class SelectedRows(NeighborBank):
         queries: Embedded | None = None,
         leave_out: str = "itself",
     ) -> Evaluation:
-        """Evaluate a head, see :meth:`NeighborBank.evaluate`."""
+        """Return the evaluation of a head, as :meth:`NeighborBank.evaluate` does."""
         evaluation = super().evaluate(head, queries, leave_out)
         if self.queries is None or queries is None:
             return evaluation
@@ -191,7 +184,7 @@ class SelectedRows(NeighborBank):
         limits: np.ndarray | None = None,
         leave_out: str = "group",
     ) -> Evaluation:
-        """Evaluate some of the bank's rows, see :meth:`NeighborBank.evaluate_rows`."""
+        """Return the evaluation of rows, as :meth:`NeighborBank.evaluate_rows` does."""
         evaluation = super().evaluate_rows(head, rows, limits, leave_out)
         if self.queries is None:
             return evaluation
@@ -202,38 +195,22 @@ class SelectedRows(NeighborBank):
 
 @dataclass(frozen=True)
 class Search:
-    """What each shard is searched for.
-
-    Parameters
-    ----------
-    head : NONAHead or AverageHead
-        Computes the weights.
-    algorithm : str or transformer
-        How nearest rows are found.
-    queries : Embedded
-        The queries; with ids, if they are rows of the bank, which exclude themselves.
-    n_rows : int
-        Number of rows of all shards.
-    n_neighbors : int
-        Number of neighbours that a query must have.
-    by_distance : bool
-        Whether the neighbours are the nearest rows, instead of those that can have weight.
-    """
+    """A search for the rows of shards on which queries depend."""
 
     head: NONAHead | AverageHead
-    algorithm: Any
-    queries: Embedded
-    n_rows: int
-    n_neighbors: int
-    by_distance: bool
+    algorithm: Any  # str or transformer, for the search of nearest rows
+    queries: Embedded  # with ids if they are rows of the bank, which are not their own neighbours
+    n_rows: int  # of all shards
+    n_neighbors: int  # number of neighbours that a query must have
+    by_distance: bool  # whether the nearest rows are found, instead of rows that can have weight
 
 
 def search_shard(
     entry: Entry, search: Search
 ) -> tuple[NeighborBank, tuple[Candidates, ...]] | Exception:
-    """The rows of a shard that queries depend on, with the candidates; or why it cannot be read.
+    """Return the rows of a shard on which queries depend, and candidates, or the error.
 
-    joblib calls it for one shard after another, or wherever its backend has workers.
+    joblib calls it for one shard after another, or on the workers of its backend.
     """
     try:
         bank = entry.open()
@@ -242,12 +219,12 @@ def search_shard(
     queries = search.queries
     neighbors = bank.neighbors.searched_by(search.algorithm)
     exclusion = neighbors.after(queries.times)
-    # The first rows are there in case that fewer than n_neighbors are admitted.
+    # The first rows fill up if fewer than n_neighbors rows are admitted.
     positions = [torch.arange(min(search.n_neighbors + 1, len(bank)))]
     if queries.ids is not None:
         exclusion = Exclusion(queries.ids, bank.ids, queries.times, neighbors.times)
         positions.append(torch.isin(bank.ids, queries.ids).nonzero()[:, 0])
-    offset = None  # a search does not read the values of a trend at queries
+    offset = None  # a search does not read a trend's values at queries
     if neighbors.offset is not None:
         offset = neighbors.offset.values.new_zeros(len(queries), neighbors.columns.shape[1])
     evaluation = Evaluation(search.head, neighbors, queries.embeddings, exclusion, offset=offset)
@@ -256,12 +233,12 @@ def search_shard(
         positions.append(evaluation.nearest(search.n_neighbors)[1].flatten())
     else:
         bounds = evaluation.bounds(search.n_rows)
-        assert bounds is not None  # otherwise all rows are read
+        assert bounds is not None  # without bounds, all rows are read
         wanted = [max(bound, search.n_neighbors) + 1 for bound in bounds]
         candidates = evaluation.search(wanted) or ()
         positions += [c.positions.flatten() for c in candidates if c.positions is not None]
     rows = torch.cat(positions).unique()
-    rows = rows[(rows >= 0) & (rows < len(bank))]  # where there is no row: -1, or their number
+    rows = rows[(rows >= 0) & (rows < len(bank))]  # -1 and len(bank): no row
     renumbered = tuple(
         replace(c, positions=torch.searchsorted(rows, c.positions.contiguous()))
         for c in candidates
@@ -276,7 +253,7 @@ def join_shards(
     queries: Embedded | None = None,
     candidates: tuple[Candidates, ...] | None = None,
 ) -> SelectedRows:
-    """The rows of several banks in their order, and what is no row's of the empty one."""
+    """Return a bank with the rows of `banks`, in order, and the remaining fields of `empty`."""
     rows = reduce(Neighbors.join, [bank.neighbors for bank in banks]).searched_by("brute")
 
     def join(name: str) -> Any:
@@ -295,50 +272,50 @@ def join_shards(
 
 
 class ShardedNeighbors:
-    """An estimator with a bank in several files, the shards.
+    """An estimator with a bank in several files, called shards.
 
     It has the methods of the estimator for queries, such as ``predict``, ``predict_quantiles``,
-    ``kneighbors`` and ``explain``, with the same arguments and results, up to rounding. Each shard
+    ``kneighbors`` and ``explain``, with the same arguments and results, up to rounding. A shard
     finds its rows that can have weight, by the estimator's `algorithm`, and the method is called
-    on the rows of all shards. Rows are mapped from the files, so memory is bounded by the rows of
-    some thousand queries, however large the bank is; but all rows are read where each has weight.
-    Methods that need all rows, such as ``influence``, are those of an estimator in memory.
+    on the found rows of all shards. Rows are mapped from the files. Memory is therefore bounded by
+    the rows of a few thousand queries, for banks of any size. If every row has weight, all rows
+    are read. Methods that need all rows, such as ``influence``, need the estimator in memory.
 
     Parameters
     ----------
     folder : str or path-like
-        What :func:`save_shards` wrote.
+        The folder that :func:`save_shards` wrote.
     n_jobs : int, optional
-        Number of shards that are read at a time, by joblib, in processes on this machine. None:
-        one after another. Within ``joblib.parallel_config("dask")``, all workers of a Dask
-        cluster are used, each of which needs access to the folder. The work of a worker that
+        Number of shards that joblib reads at a time, in processes on this machine. None: shards
+        are read one after another. Within ``joblib.parallel_config("dask")``, all workers of a
+        Dask cluster are used. All workers need access to the folder. The work of a worker that
         fails is repeated.
     allow_partial : bool, default=False
-        Whether to ignore shards that are missing or damaged; ``missing_shards_`` then lists them.
-        A trend, which the estimator's file holds, stays fitted to their rows.
+        Whether to ignore shards that are missing or damaged. ``missing_shards_`` then lists them.
+        A trend, which the estimator's file contains, stays fitted to the rows of missing shards.
     **external : object
-        Parameters that a file cannot contain: see :func:`load`.
+        Parameters that a file cannot contain, as for :func:`load`.
 
     Attributes
     ----------
     estimator_ : object
-        The estimator with an empty bank: it encodes, scales and embeds queries.
+        The estimator with an empty bank. It encodes, scales and embeds queries.
     missing_shards_ : list of str
         Names of the shards that were left out of the last result.
 
     Raises
     ------
     FileNotFoundError
-        If `folder` is not what :func:`save_shards` wrote; in a prediction, if a shard is missing.
+        If :func:`save_shards` did not write `folder`. In a prediction, if a shard is missing.
     ValueError
-        If a parameter is invalid, or the manifest or the estimator is damaged; in a prediction, if
-        a shard is.
+        If a parameter is invalid, or the manifest or the estimator is damaged. In a prediction, if
+        a shard is damaged.
 
     Notes
     -----
-    A result is consistent: if shards are edited or lost during its computation, it starts again.
-    Edits wait for each other, in all processes. Near 0 and 1, quantiles depend on weights below
-    rounding, and may differ from those of the whole bank.
+    A result is consistent: if shards are edited or lost during its computation, the computation
+    starts again. Edits run one after another, in all processes. Quantiles near 0 and 1 depend on
+    weights below rounding, and may differ from the quantiles of the whole bank.
 
     Examples
     --------
@@ -369,7 +346,7 @@ class ShardedNeighbors:
         check_flag("allow_partial", allow_partial)
         if n_jobs is not None and (n_jobs == 0 or not is_whole(n_jobs, -(2**31))):
             raise ValueError(f"n_jobs must be None or an integer other than 0, got {n_jobs!r}")
-        self.folder = as_path("folder", folder).absolute()  # workers may be elsewhere
+        self.folder = as_path("folder", folder).absolute()  # workers may have another one
         self.n_jobs = n_jobs
         self.allow_partial = allow_partial
         self._external = external
@@ -377,7 +354,7 @@ class ShardedNeighbors:
         self.missing_shards_: list[str] = []
 
     def _read_estimator(self, listed: Folder) -> None:
-        """Read the estimator of a manifest, unless it is the one that was read last."""
+        """Read the estimator of a manifest, unless it was read last."""
         if listed.estimator == getattr(self, "_checksum", None):
             return
         path = self.folder / listed.estimator_file
@@ -390,13 +367,13 @@ class ShardedNeighbors:
         self._checksum = listed.estimator
 
     def __len__(self) -> int:
-        """Count the rows of all shards."""
+        """Return the number of rows of all shards."""
         return len(Folder.read(self.folder))
 
     # -- queries -------------------------------------------------------------------------
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        """A method of the estimator for queries, on the rows of all shards."""
+        """Return a method of the estimator for queries, on the rows of all shards."""
         if name.startswith("_") or name == "estimator_":
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         method = getattr(self.estimator_, name)  # or an error that names the estimator's class
@@ -408,14 +385,14 @@ class ShardedNeighbors:
         return wraps(method)(partial(self._answer, name))
 
     def __dir__(self) -> Iterable[str]:
-        """The methods of the estimator for queries are listed as well."""
+        """Return all names, with the methods of the estimator for queries."""
         methods = ARRAY_METHODS + TABLE_METHODS
         return [*super().__dir__(), *(name for name in methods if hasattr(self.estimator_, name))]
 
     def _answer(self, name: str, *args: Any, **kwargs: Any) -> Any:
-        """The result of a method for queries, all of the same shards.
+        """Return the result of a method for queries, from one state of the shards.
 
-        When shards are edited or lost meanwhile, it starts again.
+        The computation starts again if shards are edited or lost meanwhile.
         """
         call = inspect.signature(getattr(self.estimator_, name)).bind(*args, **kwargs)
         call.apply_defaults()
@@ -437,7 +414,7 @@ class ShardedNeighbors:
             return result
 
     def _call(self, folder: Folder, name: str, X: Any, **arguments: Any) -> Any:
-        """The result of a method on the rows of some shards."""
+        """Return the result of a method on the rows of the folder's shards."""
         estimator, n_rows = self.estimator_, len(folder)
         if X is None and n_rows < 2:
             raise ValueError(f"X=None needs at least 2 rows in the bank, it has {n_rows}")
@@ -451,7 +428,7 @@ class ShardedNeighbors:
         if (
             (all_weigh and not by_distance)
             or (X is None and name in TABLE_METHODS)
-            or arguments.get("features") is not None  # of all rows
+            or arguments.get("features") is not None  # they are of all rows
         ):
             bank = join_shards(estimator.bank_, [_open(entry) for entry in folder.shards])
             return getattr(with_bank(estimator, bank), name)(X, **arguments)
@@ -462,7 +439,7 @@ class ShardedNeighbors:
         return results[0] if len(results) == 1 else _concatenate(results)
 
     def _query_blocks(self, folder: Folder, name: str, X: Any) -> Iterator[Embedded]:
-        """Some embedded queries at a time; or rows of the bank, with their ids."""
+        """Yield blocks of embedded queries, or of rows of the bank with their ids."""
         block = DISTANCE_BLOCK if name == "kneighbors" else QUERY_BLOCK
         if X is not None:
             queries = self.estimator_.embed(X)
@@ -482,7 +459,7 @@ class ShardedNeighbors:
     def _select(
         self, folder: Folder, queries: Embedded, n_neighbors: int, by_distance: bool
     ) -> SelectedRows:
-        """The rows that queries depend on; or a ShardsLostError if some shards cannot be read."""
+        """Return the rows on which queries depend, or raise a ShardsLostError."""
         empty = self.estimator_.bank_
         search = Search(
             self.estimator_.network_.head,
@@ -514,12 +491,12 @@ class ShardedNeighbors:
         Parameters
         ----------
         X, y, sample_weight, times : array-like
-            As for the estimator's ``add_neighbors``.
+            The arguments of the estimator's ``add_neighbors``.
 
         Returns
         -------
         ndarray of shape (n_samples,)
-            Their ids, which are never used for other rows.
+            The ids of the rows. Ids are never used again.
 
         Examples
         --------
@@ -538,7 +515,7 @@ class ShardedNeighbors:
             self._read_estimator(folder)
             last, opened, bank = folder.shards[-1], None, self.estimator_.bank_
             if last.n_rows < OPEN_ROWS:
-                with suppress(OSError, ValueError):  # lost: it may come back as it was
+                with suppress(OSError, ValueError):  # a lost shard may come back
                     bank, opened = last.open(), last
             trend = self.estimator_.bank_.trend
             bank = replace(bank, next_id=torch.tensor(folder.next_id), trend=trend)
@@ -556,7 +533,7 @@ class ShardedNeighbors:
     def _without_levels(
         self, before: Iterable[NeighborBank], removed: np.ndarray, folder: Folder
     ) -> Any:
-        """The estimator without levels that were of removed rows alone."""
+        """Return the estimator without the levels that only removed rows had."""
         encoder = getattr(self.estimator_, "features_", None)
         if self.estimator_.bank_.levels is None:
             return self.estimator_
@@ -576,7 +553,7 @@ class ShardedNeighbors:
         return estimator
 
     def _trend_without(self, removed: np.ndarray) -> Trend | None:
-        """The trend that is solved anew without some rows; None: it stays as it is."""
+        """Return the trend, solved without the removed rows, or None if it is unchanged."""
         trend = self.estimator_.bank_.trend
         if trend is None or not trend.is_solved:
             return None
@@ -584,21 +561,22 @@ class ShardedNeighbors:
         return None if left is trend else left
 
     def remove_neighbors(self, *, ids: Any) -> Self:
-        """Remove rows: the shards that contain them are rewritten without them.
+        """Remove rows and rewrite the shards that contained them.
 
-        The estimator is rewritten as well, if they were the last rows of a level of a category. If
-        ``trend='kernel'`` is fitted to them, it is fitted anew, and all shards are rewritten.
+        The estimator is rewritten as well if a level of a category has no row left. If
+        ``trend='kernel'`` was fitted to removed rows, it is fitted again, and all shards are
+        rewritten.
 
         Parameters
         ----------
         ids : int or array-like of int
-            Ids of the rows. If one is unknown, or no row would be left, a ValueError is raised,
+            Ids of the rows. If an id is unknown, or no row would be left, a ValueError is raised,
             and no row is removed.
 
         Returns
         -------
         self : object
-            Without these rows.
+            The estimator without these rows.
 
         Examples
         --------
@@ -649,7 +627,7 @@ class ShardedNeighbors:
 
 
 def _open(entry: Entry) -> NeighborBank:
-    """Map a shard, or raise a ShardsLostError."""
+    """Return a mapped shard, or raise a ShardsLostError."""
     try:
         return entry.open()
     except (OSError, ValueError) as error:
@@ -657,7 +635,7 @@ def _open(entry: Entry) -> NeighborBank:
 
 
 def _concatenate(results: list[Any]) -> Any:
-    """Join the results for blocks of queries: arrays, or tuples or lists of them."""
+    """Return the joined results of blocks: an array, or a tuple or list of arrays."""
     if isinstance(results[0], np.ndarray):
         return np.concatenate(results)
     return type(results[0])(map(np.concatenate, zip(*results, strict=True)))

@@ -1,1 +1,1 @@
-"""Pictures: the only package that imports matplotlib, and only inside functions."""
+"""Displays. Only this package imports matplotlib, and only inside functions."""

@@ -1,4 +1,4 @@
-"""What the displays share: axes and styles, colours, legends, and checks of their data."""
+"""Common parts of the displays: axes and styles, colours, legends, and checks of data."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ COLORS = "petroff10"  # colour-blind readers can distinguish these colours of ma
 
 
 class Display:
-    """Where a display is drawn, and the styles of its parts."""
+    """Base class of displays, with axes and styles."""
 
     ax_: Axes
     figure_: Figure
@@ -29,15 +29,15 @@ class Display:
         Parameters
         ----------
         ax : matplotlib Axes, optional
-            Where to draw; a new figure by default.
+            The Axes to draw on. By default, a new figure is made.
         scatter_kwargs, line_kwargs, bar_kwargs, interval_kwargs : dict, optional
             Arguments of matplotlib for dots, curves, bars and vertical lines. A display takes
-            those of the parts that it draws.
+            the arguments of the parts that it draws.
 
         Returns
         -------
         self : Display
-            With `ax_` and `figure_` set, the Axes and the Figure of the picture.
+            The display, with the Axes and the Figure of the picture as `ax_` and `figure_`.
 
         Raises
         ------
@@ -46,7 +46,7 @@ class Display:
 
         Examples
         --------
-        Two intervals, of which one holds its true target:
+        One of two intervals contains its true target:
 
         >>> import numpy as np
         >>> from nona_sklearn import IntervalDisplay
@@ -58,7 +58,7 @@ class Display:
         raise NotImplementedError
 
     def _start(self, ax, **styles):
-        """Set the axes, and return them and each style, a dict by matplotlib's full names."""
+        """Set the axes, and return them and the styles as dicts with matplotlib's full names."""
         import_extra(type(self).__name__, "matplotlib", extra="demo")
         from matplotlib.cbook import normalize_kwargs
         from matplotlib.collections import LineCollection, PathCollection
@@ -83,7 +83,7 @@ class Display:
 
 
 def class_colors(n_classes):
-    """A colour for each class, (n_classes, 4), the same in every display."""
+    """Return the colours of classes, (n_classes, 4), which all displays have in common."""
     from matplotlib import color_sequences, colormaps
     from matplotlib.colors import to_rgba_array
 
@@ -101,14 +101,14 @@ def legend_beside(ax, n_labels, title=None):
 
 
 def metric_embeddings(model, X):
-    """Embeddings in which rows of `X`, or of the bank, are compared, (n, d)."""
+    """Return the embeddings in which rows of `X`, or of the bank, are compared, (n, d)."""
     estimator = model.estimator
     rows = estimator.bank_.embeddings if X is None else model.embed(X).embeddings
     return estimator.network_.head.metric_part(rows)
 
 
 def target_name(model, y=None):
-    """Name of the only target: that of `y` or, without one, of the targets given to fit."""
+    """Return the name of the only target in `y` or, without a name, in the targets of fit."""
     names = target_names_of(y) or model.target_names_
     return names[0] if names else "target"
 

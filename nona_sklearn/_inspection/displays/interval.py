@@ -1,4 +1,4 @@
-"""Predictive intervals against true targets: one by one, and their coverage."""
+"""Displays of predictive intervals with true targets, and of their coverage."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class IntervalDisplay(Display):
     Parameters
     ----------
     intervals : ndarray of shape (n_queries, 2)
-        Lower and upper end of each interval.
+        Lower and upper ends of the intervals.
     predictions, y_true : ndarray of shape (n_queries,)
         The predictions and the true targets.
     confidence : float, default=0.9
@@ -76,11 +76,11 @@ class IntervalDisplay(Display):
         ----------
         estimator : fitted regressor or model around one, as :func:`unwrap` takes it
         X, y : array-like of shapes (n_queries, n_features) and (n_queries,), optional
-            Queries, and their true targets. Without both: the bank's rows, each without itself
-            (leave-one-out).
+            Queries and their true targets. If neither is given, the bank's rows are predicted by
+            leave-one-out.
         confidence : float, default=0.9
-            Nominal coverage: the share of targets that should be inside. Equal shares of the
-            targets are below and above.
+            Nominal coverage: the share of targets that should be inside. The same share of
+            targets should be below an interval as above it.
         ax, interval_kwargs, line_kwargs, scatter_kwargs : optional, as for :meth:`plot`
 
         Returns
@@ -139,11 +139,11 @@ class IntervalDisplay(Display):
         y_true, y_pred : array-like of shape (n_queries,)
             True targets and predictions.
         intervals : array-like of shape (n_queries, 2)
-            Lower and upper end of each interval.
+            Lower and upper ends of the intervals.
         confidence : float, default=0.9
             Nominal coverage: the share of targets that should be inside.
         target_name : str, optional
-            Name of the target; by default that of `y_true`, if it is a Series.
+            Name of the target. By default, it is the name of `y_true`, if `y_true` is a Series.
         ax, interval_kwargs, line_kwargs, scatter_kwargs : optional, as for :meth:`plot`
 
         Returns
@@ -226,22 +226,22 @@ class CoverageDisplay(Display):
     Parameters
     ----------
     covered : bool ndarray of shape (n_queries,)
-        Whether each true target is in its interval.
+        Whether the true targets are in their intervals.
     by : ndarray of shape (n_queries,)
         Times of the queries, as numbers, dates or durations, or their groups, as strings.
     confidence : float, default=0.9
         Nominal coverage: the share of targets that should be inside.
     n_bins : int, default=10
-        Number of parts of the time, of about as many queries each.
+        Number of parts of the time. Their numbers of queries are about equal.
     name : str, default="time"
         Name of the times or groups.
 
     Attributes
     ----------
     coverage_ : ndarray of shape (n_parts,)
-        Share of the targets inside the intervals, for each part.
+        Share of the targets inside the intervals, by part.
     parts_ : ndarray of shape (n_parts,)
-        The middle time of each part, or the groups.
+        The middle times of the parts, or the groups.
 
     Examples
     --------
@@ -278,16 +278,17 @@ class CoverageDisplay(Display):
         ----------
         estimator : fitted regressor or model around one, as :func:`unwrap` takes it
         X, y : array-like of shapes (n_queries, n_features) and (n_queries,), optional
-            Queries, and their true targets. Without both: the bank's rows, each without itself or,
-            with times, from earlier rows.
+            Queries and their true targets. If neither is given, the bank's rows are predicted by
+            leave-one-out or, with times, from earlier rows.
         by : array-like of shape (n_queries,) or str, optional
-            Times or groups of the queries, or the name of a column of `X`. None: the times of an
-            estimator that was fitted with times, where they are a column of `X` or `X` is None.
+            Times or groups of the queries, or the name of a column of `X`. None: the times are
+            used if the estimator was fitted with times, and they are a column of `X` or `X` is
+            None.
         confidence : float, default=0.9
             Nominal coverage: the share of targets that should be inside.
         n_bins : int, default=10
-            Number of parts of the time, of about as many queries each. Groups are drawn one by
-            one.
+            Number of parts of the time. Their numbers of queries are about equal. Groups are
+            drawn one by one.
         ax, line_kwargs, interval_kwargs : optional, as for :meth:`plot`
 
         Returns
@@ -357,11 +358,11 @@ class CoverageDisplay(Display):
         y_true : array-like of shape (n_queries,)
             True targets.
         intervals : array-like of shape (n_queries, 2)
-            Lower and upper end of each interval. Queries whose ends are NaN are left out.
+            Lower and upper ends of the intervals. Queries with NaN as an end are left out.
         by : array-like of shape (n_queries,)
             Times or groups of the queries.
         name : str, optional
-            Name of the times or groups; by default that of `by`, if it is a Series.
+            Name of the times or groups. By default, it is the name of `by`, if `by` is a Series.
         confidence : float, default=0.9
             Nominal coverage: the share of targets that should be inside.
         n_bins : int, default=10
@@ -435,7 +436,7 @@ class CoverageDisplay(Display):
         return self
 
     def _parts(self):
-        """Middle of each part of the time, or the groups, and the indices of its queries."""
+        """Return the middles of the parts of the time, or the groups, and the parts' queries."""
         if self.by.dtype.kind == "O":
             groups = sorted({*self.by})
             return np.array(groups), [np.flatnonzero(self.by == group) for group in groups]
@@ -445,7 +446,7 @@ class CoverageDisplay(Display):
 
 
 def _column_of(X, by):
-    """The column of a table that `by` names, or `by` itself."""
+    """Return the column of a table that `by` names, or `by` itself."""
     if not isinstance(by, str):
         return by
     if not is_frame(X) or by not in names_of_columns(X):
@@ -454,7 +455,7 @@ def _column_of(X, by):
 
 
 def _values_of(by):
-    """Times as numbers, dates, or durations in seconds; groups as strings."""
+    """Return times as numbers, dates, or durations in seconds, and groups as strings."""
     column = read_values("by", by, "UTC")
     if column.kind in KINDS:
         return column.values
@@ -462,7 +463,7 @@ def _values_of(by):
 
 
 def _regressor_to_draw(estimator, X, y, confidence):
-    """The model whose intervals are drawn, after a check of all that is given."""
+    """Return the unwrapped model, after a check of the parameters."""
     if not hasattr(estimator, "predict"):
         raise TypeError(f"estimator must be a regressor, got {estimator!r}")
     if is_classifier(estimator):
@@ -484,7 +485,7 @@ def _check_confidence(confidence):
 
 
 def _ends_of(confidence):
-    """Levels of the quantiles at which an interval ends."""
+    """Return the levels of the quantiles that are the ends of an interval."""
     outside = (1 - confidence) / 2
     return [outside, 1 - outside]
 

@@ -1,4 +1,4 @@
-"""What a model has learned: its space, the effect of a column, the steps of SoftStep."""
+"""Displays of a learned space, of the effect of a column, and of the steps of SoftStep."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from .base import (
 
 @dataclass(eq=False, repr=False)
 class EmbeddingDisplay(Display):
-    """The learned space, in two dimensions: each row a dot in the colour of its target.
+    """The learned space in two dimensions. Rows are dots in the colours of their targets.
 
     Parameters
     ----------
     embedding : ndarray of shape (n_rows, 2)
         Coordinates of the rows.
     targets : ndarray of shape (n_rows,)
-        Target of each row.
+        Targets of the rows.
     target_name : str, default="target"
         Name of the target.
     classes : ndarray of shape (n_classes,), optional
@@ -75,12 +75,12 @@ class EmbeddingDisplay(Display):
         ----------
         estimator : fitted estimator or model around one, as :func:`unwrap` takes it
         X, y : array-like of shapes (n_samples, n_features) and (n_samples,), optional
-            Rows to embed, and their targets; the bank by default.
+            Rows to embed, and their targets. By default, the bank is drawn.
         reducer : transformer, optional
-            Its `fit_transform` reduces the embeddings to two columns or more, of which two are
-            drawn: ``umap.UMAP()`` for example. Principal components by default.
+            Its `fit_transform` reduces the embeddings to at least two columns, and the first two
+            are drawn. An example is ``umap.UMAP()``. Principal components by default.
         max_rows : int, default=2000
-            Number of rows to draw, at random; all, if there are fewer.
+            Largest number of rows to draw. More rows are sampled at random.
         random_state : int, RandomState instance or None, default=None
             Seed of the choice of rows.
         ax, scatter_kwargs : optional, as for :meth:`plot`
@@ -92,8 +92,8 @@ class EmbeddingDisplay(Display):
         Raises
         ------
         ValueError
-            If `X` is given without `y` or the reverse, there are several outputs or fewer than 2
-            rows, or `max_rows` is less than 2.
+            If only one of `X` and `y` is given, there are several outputs or fewer than 2 rows, or
+            `max_rows` is less than 2.
 
         Examples
         --------
@@ -136,7 +136,7 @@ class EmbeddingDisplay(Display):
             self._draw_classes(ax, styles)
         title = f"Embeddings of {len(self.targets):,} rows"
         ax.set(title=title, xlabel="dimension 1", ylabel="dimension 2")
-        ax.set_aspect("equal", adjustable="datalim")  # distances are the same in all directions
+        ax.set_aspect("equal", adjustable="datalim")  # both axes have the same scale
         return self
 
     def _draw_classes(self, ax, styles):
@@ -150,15 +150,15 @@ class EmbeddingDisplay(Display):
 
 @dataclass(eq=False, repr=False)
 class EffectDisplay(Display):
-    """What one column adds to predictions: a curve over numbers and dates, or bars.
+    """The effect of one column on predictions, as a curve over numbers or dates, or as bars.
 
     Parameters
     ----------
     values : ndarray of shape (n_values,)
-        Different values of the column, ascending; of categories in the order of their effects.
+        Distinct values of the column, ascending. Categories are in the order of their effects.
     effects : ndarray of shape (n_values,)
-        What each adds to a prediction, beside the mean, in the units of the target; of classes to
-        the log odds of one.
+        The amounts that values add to a prediction, beside the mean, in the units of the target.
+        For classes, they are added to the log odds of one class.
     feature_name : str, default="feature"
         Name of the column.
     target_name : str, default="target"
@@ -166,7 +166,7 @@ class EffectDisplay(Display):
 
     See Also
     --------
-    NONARegressor.attribute_predictions : The same for all columns of some rows, as a table.
+    NONARegressor.attribute_predictions : The effects of all columns, as a table.
 
     Examples
     --------
@@ -195,7 +195,7 @@ class EffectDisplay(Display):
         line_kwargs: dict[str, Any] | None = None,
         bar_kwargs: dict[str, Any] | None = None,
     ) -> Self:
-        """Draw what a column adds to the predictions of some rows.
+        """Draw the effect of a column on the predictions of rows.
 
         Parameters
         ----------
@@ -204,12 +204,12 @@ class EffectDisplay(Display):
         X : {array-like, DataFrame} of shape (n_samples, n_features)
             Rows with the values to draw, usually the training rows.
         feature : int or str, default=0
-            The column: its number, or its name if `X` is a DataFrame.
+            The number of the column, or its name if `X` is a DataFrame.
         output : int, default=0
             Number of the output, if there are several.
         class_of_interest : label, optional
-            The class whose log odds are drawn, as `attribute_predictions` has them. None: of two
-            classes the second. Of more, it must be given.
+            The class whose log odds are drawn, as in `attribute_predictions`. None: the second of
+            two classes. For more classes, it must be given.
         ax, line_kwargs, bar_kwargs : optional, as for :meth:`plot`
 
         Returns
@@ -219,8 +219,8 @@ class EffectDisplay(Display):
         Raises
         ------
         ValueError
-            If `feature` is no column of `X`, `output` is no output, `class_of_interest` none of
-            its classes, or neighbours are not found by ``similarity="features"``.
+            If `feature` is no column of `X`, `output` is no output, `class_of_interest` is no
+            class of the output, or neighbours are not found by ``similarity="features"``.
 
         Examples
         --------
@@ -243,7 +243,7 @@ class EffectDisplay(Display):
             raise ValueError(f"output must be from 0 to {n_outputs - 1}, got {output!r:.100}")
         block, sign, name = _block_of(model, output, class_of_interest)
         parts = model.attribute_predictions(X)
-        # After "query", a block has the mean, the columns of X, and two more.
+        # After "query", a block has the mean, the columns of X, and two further columns.
         column = list(parts)[2 + j + block * (n_columns + 3)]
         table = X if hasattr(X, "columns") else np.asarray(X)
         effects_of_rows = sign * np.asarray(parts[column], dtype=float)
@@ -274,7 +274,7 @@ class EffectDisplay(Display):
 
 
 def _block_of(model: Any, output: int, label: Any) -> tuple[int, int, str]:
-    """Block of columns of `attribute_predictions`, the sign of its amounts, and their name."""
+    """Return the block of `attribute_predictions`, the sign of its amounts, and their name."""
     name = model.target_names_[output] if model.target_names_ else "target"
     if not is_classifier(model.estimator):
         if label is not None:
@@ -292,9 +292,9 @@ def _block_of(model: Any, output: int, label: Any) -> tuple[int, int, str]:
 
 
 def by_value(values: np.ndarray, effects: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The different values of a column and their effects, from rows (n,), without gaps.
+    """Return the distinct values of a column and their effects, from rows (n,), without gaps.
 
-    Numbers and dates ascend. Other values are texts in the order of their effects.
+    Numbers and dates ascend. Categories are texts in the order of their effects.
     """
     present = ~are_missing(values)
     values, effects = values[present], effects[present]
@@ -308,17 +308,17 @@ def by_value(values: np.ndarray, effects: np.ndarray) -> tuple[np.ndarray, np.nd
 
 @dataclass(eq=False, repr=False)
 class StepDisplay(Display):
-    """The learned steps of SoftStep: how much of its weight a neighbour keeps.
+    """The learned steps of SoftStep: the share of its weight that a neighbour keeps.
 
     Parameters
     ----------
     x : ndarray of shape (n_points,)
         Scaled similarities (or ranks), from 0, the farthest neighbour, to 1, the nearest.
     steps : ndarray of shape (n_networks, n_curves, n_points)
-        The step of each network at `x`: one curve if its parameters are global, one for each
-        query if they are pointwise.
+        The steps of the networks at `x`. A network has one curve if its parameters are global,
+        and one curve per query if they are pointwise.
     on : {'similarity', 'rank'}, default='similarity'
-        What `x` is.
+        The meaning of `x`.
 
     Examples
     --------
@@ -352,7 +352,7 @@ class StepDisplay(Display):
         ----------
         estimator : fitted estimator or model around one, as :func:`unwrap` takes it
         X : array-like of shape (n_queries, n_features), optional
-            Queries; needed with a pointwise softstep only.
+            Queries. They are needed with a pointwise softstep only.
         n_points : int, default=1001
             Number of points between 0 and 1.
         ax, line_kwargs : optional, as for :meth:`plot`
@@ -364,8 +364,8 @@ class StepDisplay(Display):
         Raises
         ------
         ValueError
-            If the weights have no step (no `softstep`, or ``similarity='features'``), or a
-            pointwise one and `X` is None.
+            If the weights have no step (no `softstep`, or ``similarity='features'``), or the step
+            is pointwise and `X` is None.
 
         Examples
         --------

@@ -1,4 +1,4 @@
-"""The neighbours behind one prediction."""
+"""Display of the neighbours behind one prediction."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from ..._utils.validation import check_integer
 from ..unwrap import unwrap
 from .base import Display, class_colors, legend_beside
 
-MOST_ROWS = 64  # to be drawn if their number is not given
-MOST_NAMES = 40  # there is room for so many
-LONGEST_NAME = 40  # of a row, in characters
-LEAST_SHOWN = 0.01  # of the longest bar: a class in the network's, to be in the legend
-LARGEST_DOT, LEAST_DOT = 120, 6  # areas, in square points: the heaviest row's, a visible one's
+MOST_ROWS = 64  # drawn rows if `n_neighbors` is not given
+MOST_NAMES = 40  # names that have room
+LONGEST_NAME = 40  # characters in the name of a row
+LEAST_SHOWN = 0.01  # least share of the longest bar with which an added class is in the legend
+LARGEST_DOT, LEAST_DOT = 120, 6  # areas of the heaviest row's and of the smallest dot, in points²
 ROUNDING = 1e-5  # of weights in float32 that sum to 1
 UNDER_LABEL = 32  # points from the axes, of any height, to a legend under their label
 
@@ -26,29 +26,29 @@ UNDER_LABEL = 32  # points from the axes, of any height, to a legend under their
 class NeighborsDisplay(Display):
     """The neighbours behind one prediction, in descending order of weight.
 
-    For numbers: a dot for each neighbour's target. A larger dot has more weight. A dotted line
-    leads to an open dot, the target adjusted to the query. Its contribution to the
-    prediction, weight times adjusted target, is on the right. For classes: a bar for each
-    neighbour, in the colour of its class, as long as its weight, which it adds to the probability
-    of the class. A last bar is what the network itself adds to the classes, to the right, and
-    takes from them, to the left.
+    For numbers, a dot shows the target of a neighbour. A larger dot has more weight. A dotted line
+    leads to an open dot, the target adjusted to the query. The neighbour's contribution to the
+    prediction, weight times adjusted target, is on the right. For classes, a bar shows the weight
+    of a neighbour, which is added to the probability of its class, in the colour of the class. A
+    last bar shows the amounts that the network adds to probabilities, to the right, and
+    subtracts, to the left.
 
     Parameters
     ----------
     weights, targets, names : ndarray of shape (n_neighbors,)
-        Share in the prediction, target and name of each neighbour.
+        Shares in the prediction, targets and names of the neighbours.
     prediction, y_true : float or label
         The prediction, over all neighbours, and the true target, if it is known.
     adjusted_targets : ndarray of shape (n_neighbors,), optional
-        The targets adjusted to the query; None: they are not adjusted.
+        The targets adjusted to the query. None: targets are not adjusted.
     target_name : str, default="target"
         Name of the target.
     probabilities : dict, optional
-        For classes: the probability of each label. None: targets are numbers.
+        For classes: the probabilities by label. None: targets are numbers.
     added : dict, optional
-        For classes: what the network itself, and a trend beside it, add to the probability of
-        each label, by the names of their lines in
-        :meth:`~nona_sklearn.NONAClassifier.explain`. None: nothing.
+        For classes: the amounts that the network, and a trend beside it, add to probabilities. The
+        keys are the names of the lines in :meth:`~nona_sklearn.NONAClassifier.explain`, and the
+        values are dicts by label. None: nothing is added.
 
     Examples
     --------
@@ -60,7 +60,7 @@ class NeighborsDisplay(Display):
     >>> display.names.tolist(), display.targets.tolist()
     ([2, 3], [400.0, 450.0])
 
-    A stored row is predicted without itself, here from rows 1 and 2:
+    A stored row is left out of its own prediction, which is here from rows 1 and 2:
 
     >>> NeighborsDisplay.from_estimator(knn, row=3).names.tolist()
     [1, 2]
@@ -97,22 +97,23 @@ class NeighborsDisplay(Display):
         ----------
         estimator : fitted estimator or model around one, as :func:`unwrap` takes it
         X : array-like of shape (1, n_features), optional
-            The query. A row of the bank would be its own nearest neighbour, and is warned of: use
+            The query. A row of the bank is its own nearest neighbour, and leads to a warning: use
             `row` instead.
         y_true : float or label, optional
-            Its true target; of classes, one that was in the `y` given to fit.
+            The true target of the query. For classes, it must be a label of the `y` given to fit.
         row : int or label, optional
             Instead of `X`: a row of the bank, by its name in the index of its DataFrame, or by its
-            id where rows have no names. It is predicted without itself, and its target is drawn.
+            id if rows have no names. The prediction leaves the row out, and its target is drawn.
         output : int or str, optional
-            The output to draw, by its number or its name in `y`; needed if there are several.
+            The output to draw, by its number or its name in `y`. It is needed if there are
+            several.
         n_neighbors : int, optional
-            Largest number of neighbours to draw. None: all that have weight, but at most the 64
+            Largest number of neighbours to draw. None: all neighbours with weight, but at most 64,
             with the largest weights.
         row_names : array-like of shape (n_samples,), optional
-            Names of the rows given to fit, and of added ones if it is longer. Other rows have
-            the names of :meth:`~nona_sklearn.NONARegressor.explain`: from the index of their
-            DataFrame, or their numbers.
+            Names of the rows given to fit, followed by names of added rows if it is longer. The
+            remaining rows have the names of :meth:`~nona_sklearn.NONARegressor.explain`, from the
+            index of their DataFrame, or their numbers.
         ax, scatter_kwargs, bar_kwargs : optional, as for :meth:`plot`
 
         Returns
@@ -122,9 +123,9 @@ class NeighborsDisplay(Display):
         Raises
         ------
         ValueError
-            If `X` is not one row, `row` is not the name of one row, both or none of them are
-            given, `y_true` is no number or not a class given to fit, or is given with `row`, or
-            there are several outputs and `output` is none of them.
+            If `X` is not one row, `row` is not the name of one row, both or neither are given,
+            `y_true` is no number or no class given to fit, or is given with `row`, or `output` is
+            not an output of several.
 
         Examples
         --------
@@ -184,9 +185,9 @@ class NeighborsDisplay(Display):
         else:
             self._draw_classes(ax, bars)
         n_rows = len(self.weights)
-        named = np.arange(0, n_rows, -(-n_rows // MOST_NAMES))  # as many as have room
+        named = np.arange(0, n_rows, -(-n_rows // MOST_NAMES))  # up to MOST_NAMES
         ax.set_yticks(named, [self._row_label(i) for i in named], fontsize="small")
-        ax.set_ylim(n_rows - 0.4, -0.6)  # the heaviest is on top
+        ax.set_ylim(n_rows - 0.4, -0.6)  # the heaviest row is on top
         if self.added:
             below = range(n_rows, n_rows + len(self.added))
             labels = [*ax.get_yticklabels(), *self.added]
@@ -205,10 +206,10 @@ class NeighborsDisplay(Display):
         return name if self.probabilities is not None else f"{name}   {self.weights[i]:.1%}"
 
     def _write_contributions(self, ax, named):
-        """Write to the right what rows add to the prediction: weight times adjusted target."""
+        """Write the contributions of rows, weight times adjusted target, on the right."""
         adjusted = self.targets if self.adjusted_targets is None else self.adjusted_targets
         contributions = self.weights * adjusted
-        largest = np.abs(contributions).max()  # has three digits, at least
+        largest = np.abs(contributions).max()  # with at least three digits
         decimals = max(0, 2 - int(np.floor(np.log10(largest)))) if largest else 0
         texts = [f"{c:.{decimals}f}" for c in (*contributions[named], contributions.sum())]
         right = ax.secondary_yaxis("right")
@@ -234,7 +235,7 @@ class NeighborsDisplay(Display):
         legend_beside(ax, len(drawn), self.target_name)  # inside, it would cover bars
 
     def _draw_added(self, ax, colors, bars):
-        """Draw a bar for each class below the neighbours: losses are to the left of 0."""
+        """Draw the bars of classes below the neighbours. Losses are to the left of 0."""
         for line, added in enumerate(self.added.values(), len(self.weights)):
             for sign in (1, -1):
                 lengths = np.maximum(sign * np.array([*added.values()]), 0)
@@ -244,7 +245,7 @@ class NeighborsDisplay(Display):
         ax.axvline(0, color="0.2", linewidth=0.8)
 
     def _legend_labels(self):
-        """The classes that are drawn, predicted or true, the most probable first."""
+        """Return the drawn, predicted and true classes, the most probable first."""
         shown = dict.fromkeys([*self.targets, self.prediction])
         added = [pair for amounts in (self.added or {}).values() for pair in amounts.items()]
         longest = max(self.weights.max(), *(abs(amount) for _, amount in added), 0)
@@ -278,7 +279,7 @@ class NeighborsDisplay(Display):
 
 
 def choose_output(model, n_outputs, output):
-    """Number and name of the output to draw, given by either of them."""
+    """Return the number and the name of an output, given one of the two."""
     names = model.target_names_ or ()
     choices = [*range(n_outputs), *names]
     if output is None and n_outputs == 1:
@@ -291,7 +292,7 @@ def choose_output(model, n_outputs, output):
 
 
 def _names_of(bank, positions, row_names):
-    """Names of rows of the bank, (k,): those given by their ids, where there are any."""
+    """Return names of rows of the bank, (k,), from `row_names` if a row's id has one."""
     names = bank.names_of(positions)
     if row_names is None:
         return names
@@ -306,7 +307,7 @@ def _names_of(bank, positions, row_names):
 
 
 def _class_data(model, X, explanation, number):
-    """What is drawn of neighbours with classes as targets."""
+    """Return the fields of a display for classes."""
     targets = model.estimator.targets_
     classes = targets.classes[number]
     columns = targets.class_slices[number]
@@ -326,7 +327,7 @@ def _class_data(model, X, explanation, number):
 
 
 def _check_one_of(X, y_true, row):
-    """Refuse a query and a row at once, or neither, and a target of a row, which is known."""
+    """Raise if both or neither of `X` and `row` are given, or `y_true` is given with `row`."""
     if (X is None) == (row is None):
         both = "neither" if X is None else "both"
         raise ValueError(f"exactly one of X and row must be given, got {both}")
@@ -337,7 +338,7 @@ def _check_one_of(X, y_true, row):
 
 
 def check_number(y_true):
-    """Refuse a true target that is not one number."""
+    """Raise if a true target is not one number."""
     if y_true is None:
         return
     given = np.asarray(y_true)
@@ -346,6 +347,6 @@ def check_number(y_true):
 
 
 def check_class(label, classes):
-    """Refuse a label that is no class given to fit, or several labels."""
+    """Raise if a label is no class given to fit."""
     if label is not None and (np.ndim(label) or label not in classes):
         raise ValueError(f"y_true must be one of the classes of fit, got {label!r}")
