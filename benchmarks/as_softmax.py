@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 from skorch.callbacks import Callback
 
-from nona_sklearn import ASSoftmax, FeatureExtractor, NONAClassifier
+from nona_sklearn import ASSoftmax, FeatureExtractor, NONAClassifier, TrainingOptions
 from nona_sklearn.losses import ASSoftmaxLoss
 
 from . import class_data, real_data
@@ -82,16 +82,16 @@ def make_model(variant, seed, pictures):
     changes = VARIANTS[variant]
     clf = NONAClassifier(
         n_estimators=1,
-        callbacks=[Watch(getattr(changes.get("loss"), "margin", 0.1))],
         random_state=seed + 100 * (variant == CHANCE),
+        training=TrainingOptions(callbacks=[Watch(getattr(changes.get("loss"), "margin", 0.1))]),
         **changes,
     )
     if not pictures:
         return clf
     return clf.set_params(
         feature_extractor=FeatureExtractor(SmallCNN, learning_rate=1e-3),
-        learning_rate_init=1e-3,
-        batch_size=32,
+        training__learning_rate_init=1e-3,
+        training__batch_size=32,
         max_iter=100,
     )
 

@@ -20,7 +20,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.preprocessing import StandardScaler
 from skorch.callbacks import Callback
 
-from nona_sklearn import NONAClassifier
+from nona_sklearn import NONAClassifier, TrainingOptions
 
 from . import class_data
 from .internals import DenseHeadClassifier
@@ -145,7 +145,7 @@ def judge_weights(clf, X_test, fine):
     votes = weights @ np.eye(len(classes))[codes]
     return {
         "voted_accuracy": np.mean(classes[votes.argmax(axis=1)] == fine[1]),
-        "neighbors": np.median(clf.effective_n_neighbors(X_test)),
+        "neighbors": np.median(clf.neighborhood(X_test)["effective_n_neighbors"]),
         "share_of_bank": weights.nnz / np.prod(weights.shape),
     }
 
@@ -169,7 +169,12 @@ def judge(data, head, training, seed, change=lambda clf: clf):
         z = scaler.transform(X_train), scaler.transform(X_test)
         return judged | judge_embedding(z, coarse, fine)
     kind, params = HEADS[head]
-    clf = kind(**params, **TRAININGS[training], callbacks=[Watch()], random_state=seed)
+    clf = kind(
+        random_state=seed,
+        training=TrainingOptions(callbacks=[Watch()]),
+        **params,
+        **TRAININGS[training],
+    )
     learned = fine if head == FINE else coarse
     seconds = timed(lambda: change(clf).fit(X_train, learned[0]))
     judged |= judge_embedding((clf.transform(X_train), clf.transform(X_test)), coarse, fine)

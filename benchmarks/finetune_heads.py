@@ -19,7 +19,7 @@ from sklearn.neighbors import KNeighborsRegressor
 from skorch.callbacks import LRScheduler
 from torch.optim.lr_scheduler import LambdaLR
 
-from nona_sklearn import FeatureExtractor, NONARegressor
+from nona_sklearn import FeatureExtractor, NONARegressor, TrainingOptions
 
 from . import finetune_data as data
 from .internals import DenseHeadRegressor
@@ -45,17 +45,19 @@ def text_rate(epoch):
 
 def make_regressor(task, seed, kind=NONARegressor, **changes):
     """Build an estimator: heads differ in nothing but kind and changes."""
-    reg = kind(batch_size=32, n_iter_no_change=10, random_state=seed, **changes)
+    reg = kind(
+        random_state=seed, training=TrainingOptions(batch_size=32, n_iter_no_change=10), **changes
+    )
     if task in TEXTS:
         return reg.set_params(
             feature_extractor=FeatureExtractor(data.TopOfMiniLM, learning_rate=3e-4),
-            learning_rate_init=3e-3,
+            training__learning_rate_init=3e-3,
             max_iter=TEXT_EPOCHS,
-            callbacks=[LRScheduler(LambdaLR, lr_lambda=text_rate)],
+            training__callbacks=[LRScheduler(LambdaLR, lr_lambda=text_rate)],
         )
     return reg.set_params(
         feature_extractor=FeatureExtractor(data.SmallCNN, learning_rate=1e-3),
-        learning_rate_init=1e-3,
+        training__learning_rate_init=1e-3,
         max_iter=2 if task == data.QUICK else 100,
     )
 

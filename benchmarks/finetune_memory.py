@@ -35,7 +35,7 @@ def measure(task, seed, rule):
     """Test MSE and seconds an epoch of NONA under a rule."""
     (X, y, groups), (train, test) = load(task), data.split(task, seed)
     pool, params = RULES[rule]
-    reg = make_regressor(task, seed).set_params(neighbor_pool="memory", **params)
+    reg = make_regressor(task, seed).set_params(training__neighbor_pool="memory", **params)
     with internals.pool_in_place_of_memory(pool):
         reg.fit(X[train], y[train], groups=None if groups is None else groups[train])
     seconds = sum(epoch["dur"] for epoch in reg.history_) / reg.n_iter_

@@ -25,7 +25,7 @@ from sklearn.neural_network import MLPRegressor
 from skorch.callbacks import Callback
 from torch import nn
 
-from nona_sklearn import NONARegressor
+from nona_sklearn import NONARegressor, TrainingOptions
 
 from . import real_data
 from .timing import median_in_turns, threads, time_in_turns, timed
@@ -60,16 +60,19 @@ def make_regressor(n_epochs, **params):
     return NONARegressor(
         n_estimators=1,
         max_iter=n_epochs,
-        n_iter_no_change=n_epochs,
         random_state=0,
         similarity="l2",
+        training=TrainingOptions(n_iter_no_change=n_epochs),
         **params,
     )
 
 
 def fit_with_skorch(X, y, n_epochs):
     """Train with the package; returns the regressor and the seconds of its epochs."""
-    reg = make_regressor(n_epochs, batch_size=BATCH, pool_size=POOL, callbacks=[Stopwatch()])
+    reg = make_regressor(
+        n_epochs,
+        training=TrainingOptions(batch_size=BATCH, pool_size=POOL, callbacks=[Stopwatch()]),
+    )
     return reg.fit(X, y), Stopwatch.seconds[-1]
 
 
@@ -277,7 +280,9 @@ def compare_many_rows(n):
         seconds = time_once(
             {
                 "CatBoost": lambda: boosted.fit(X, y),
-                "NONA": lambda: NONARegressor(callbacks=[Stopwatch()], random_state=0).fit(X, y),
+                "NONA": lambda: NONARegressor(
+                    random_state=0, training=TrainingOptions(callbacks=[Stopwatch()])
+                ).fit(X, y),
             }
         )
     ratio = print_ratios(f"Default fits to {n:,} × 20, one core", seconds, "CatBoost")["NONA"]

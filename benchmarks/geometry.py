@@ -30,7 +30,7 @@ from sklearn.preprocessing import StandardScaler
 from skorch.callbacks import Callback
 from torch import nn
 
-from nona_sklearn import FeatureExtractor, NONARegressor
+from nona_sklearn import FeatureExtractor, NONARegressor, TrainingOptions
 
 from . import class_data, finetune_data, real_data
 from .internals import DenseHeadRegressor
@@ -238,11 +238,10 @@ def train(set_name, seed, head, random_state, n_epochs):
     kind, params = HEADS[head]
     reg = kind(
         FeatureExtractor(lambda: Extractor(n_features), learning_rate=3e-3),
-        **TRAINING | params,
         max_iter=n_epochs,
-        n_iter_no_change=n_epochs,
-        callbacks=[Follow(X_test, y_test)],
         random_state=random_state,
+        training=TrainingOptions(n_iter_no_change=n_epochs, callbacks=[Follow(X_test, y_test)]),
+        **TRAINING | params,
     )
     with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
         return reg, timed(lambda: reg.fit(X_train, y_train))

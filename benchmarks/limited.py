@@ -11,7 +11,7 @@ from sklearn.datasets import load_diabetes
 from sklearn.metrics import root_mean_squared_error
 from sklearn.model_selection import train_test_split
 
-from nona_sklearn import NONARegressor
+from nona_sklearn import NONARegressor, TrainingOptions
 
 from . import raw, real_data
 from .timing import timed
@@ -37,7 +37,7 @@ def measure(X, y, seed, n_train, n_test, max_time):
     )
     models = {
         BASELINE: raw.make_models(seed, X)[BASELINE],
-        OURS: NONARegressor(max_time=max_time, random_state=seed),
+        OURS: NONARegressor(random_state=seed, training=TrainingOptions(max_time=max_time)),
     }
     for name, model in models.items():
         seconds = timed(lambda model=model: model.fit(X, y))

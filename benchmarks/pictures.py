@@ -95,7 +95,7 @@ def draw_rows(quick=False):
     found = reg.fit(X_train, y_train).explain(house)
     weights, adjusted = (found[name].to_numpy(float) for name in ("weight", "adjusted_target"))
     distances = reg.kneighbors(house, 5)[0][0]
-    parts = reg.attribute_distances(house, X_train)[SHOWN].to_numpy() * distances[:, None]
+    parts = reg.attribute(house, X_train, of="distances")[SHOWN].to_numpy() * distances[:, None]
     figure = Figure(figsize=(11, 3.9), layout="constrained")
     left, middle, right = figure.subplots(1, 3, width_ratios=[1.35, 1, 0.8])
     neighbors = X_train.loc[found["neighbor"]]

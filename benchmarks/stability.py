@@ -132,7 +132,7 @@ def amounts_of(model, rows, X, features):
     direction some add, and others take away.
     """
     features = features.iloc[rows].reset_index(drop=True)
-    table = model.attribute_adjustments(X, features, n_neighbors=HEAVIEST)
+    table = model.attribute(X, features, n_neighbors=HEAVIEST)
     names = list(features)
     sums = table[names].mul(table["weight"], axis=0).groupby(table["query"]).sum()
     numbers = list(features.select_dtypes("number"))

@@ -124,7 +124,7 @@ def measure(set_name, label, condition, seed, max_train=MAX_TRAIN, quick=False, 
     weights = model.neighbor_weights(X_test)
     scores = {
         "neighbors": np.median(np.diff(weights.indptr)),
-        "effective": np.median(model.effective_n_neighbors(X_test)),
+        "effective": np.median(model.neighborhood(X_test)["effective_n_neighbors"]),
         "seconds": seconds,
         "seconds_predict": predict,
     }

@@ -8,7 +8,7 @@ the rows behind every prediction can be listed. Terms are explained in ``docs/gl
 from ._data.rows import Rows
 from ._data.table_encoder import TableEncoder
 from ._estimators.nona import NONAClassifier, NONARegressor
-from ._estimators.parameters import ASSoftmax
+from ._estimators.parameters import ASSoftmax, TrainingOptions
 from ._estimators.softstep import SoftStepKNeighborsClassifier, SoftStepKNeighborsRegressor
 from ._inference.distribution import Calibration
 from ._inspection.counterfactuals import counterfactuals
@@ -51,6 +51,7 @@ __all__ = [
     "SoftStepKNeighborsRegressor",
     "StepDisplay",
     "TableEncoder",
+    "TrainingOptions",
     "counterfactuals",
     "explore",
     "export_onnx",

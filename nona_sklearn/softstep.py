@@ -262,7 +262,8 @@ class SoftStep(nn.Module):
     on : {'similarity', 'rank'}, default='similarity'
         Whether the step acts on scaled similarities or on scaled ranks.
     embedding_dim : int, optional
-        Size `d` of the queries' embeddings, (q, d); needed with ``params='pointwise'``.
+        Size `d` of the queries' embeddings, (q, d); needed with ``params='pointwise'``. The
+        estimators, whose parameter `softstep` is a SoftStep, set it.
 
     Attributes
     ----------
@@ -306,10 +307,12 @@ class SoftStep(nn.Module):
         n_params = 3 if step == "s1" else 2  # (a, b, t) or (b, t)
         if params == "global":
             self.logits = nn.Parameter(torch.zeros(n_params))
-        elif embedding_dim is None:
-            raise ValueError("params='pointwise' needs embedding_dim, got None")
-        else:
+        elif embedding_dim is not None:
             self.linear = nn.Linear(embedding_dim, n_params)
+
+    def for_embedding(self, embedding_dim: int) -> "SoftStep":
+        """Return an untrained step of the same kind for embeddings of `embedding_dim` columns."""
+        return SoftStep(self.step, self.params, self.on, embedding_dim)
 
     def thresholds(self, query: Tensor | None = None) -> tuple[Tensor, ...]:
         """The step's parameters, (a, b, t) for S1 and (b, t) for S2.
@@ -330,8 +333,10 @@ class SoftStep(nn.Module):
         Raises
         ------
         ValueError
-            If the parameters are pointwise and `query` is None.
+            If the parameters are pointwise, and `query` or `embedding_dim` is None.
         """
+        if self.params == "pointwise" and not hasattr(self, "linear"):
+            raise ValueError("embedding_dim must be given with params='pointwise', got None")
         if self.params == "pointwise" and query is None:
             raise ValueError("query must be given with params='pointwise', got None")
         shares = self._shares(query)
@@ -456,5 +461,5 @@ class SoftStep(nn.Module):
 
     def __repr__(self) -> str:
         on = "" if self.on == "similarity" else f", on={self.on!r}"
-        of = f", embedding_dim={self.linear.in_features}" if self.params == "pointwise" else ""
+        of = f", embedding_dim={self.linear.in_features}" if hasattr(self, "linear") else ""
         return f"{type(self).__name__}({self.step!r}, {self.params!r}{on}{of})"

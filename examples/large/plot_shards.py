@@ -31,7 +31,7 @@ print(f"largest difference of {len(X_test)} predictions: {1000 * difference:.2f}
 # %%
 # The neighbours of one house, and the shard that each of them comes from:
 query = X_test.iloc[[0]]
-n_rows = int(reg.n_nonzero_weights(query)[0])
+n_rows = int(reg.neighborhood(query)["n_nonzero_weights"][0])
 weights, ids = sharded.heaviest_neighbors(query, n_neighbors=n_rows)
 shard_of = np.concatenate([[i] * len(ids) for i, ids in enumerate(np.array_split(y_train, 4))])
 

@@ -19,7 +19,7 @@ for ax, noise in zip(axes, (0.05, 1.0), strict=True):
         weighting="uniform", learn_feature_weights=False, max_iter=1000, random_state=0
     ).fit(X, y)
     StepDisplay.from_estimator(knn, ax=ax)
-    n_rows = knn.soft_n_neighbors(X).mean()
+    n_rows = knn.neighborhood(X)["soft_n_neighbors"].mean()
     ax.set_xlim(0.95, 1)
     ax.set_title(f"noise {noise}: about {n_rows:.0f} of 500 neighbors")
     ax.set_ylabel("")

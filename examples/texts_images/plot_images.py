@@ -23,7 +23,7 @@ print(f"accuracy on {len(predicted)} test images: {(predicted == y[1200:]).mean(
 # Two test images that are classified correctly, and the first two that are not:
 wrong = 1200 + np.flatnonzero(predicted != y[1200:])
 queries = [1203, 1211, *wrong[:2]]
-n_rows = int(clf.n_nonzero_weights(X[queries]).max())
+n_rows = int(clf.neighborhood(X[queries])["n_nonzero_weights"].max())
 weights, rows = clf.heaviest_neighbors(X[queries], n_neighbors=n_rows)
 
 figure, axes = plt.subplots(4, n_rows + 1, figsize=(n_rows + 1, 5.6), layout="constrained")

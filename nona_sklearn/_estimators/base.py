@@ -18,7 +18,7 @@ from .._inference.bank import NeighborBank
 from .._inference.index import METRICS
 from .._network.network import NeighborNetwork
 from .._network.state import from_data, to_data
-from .._utils.arrays import sparse_rows, table
+from .._utils.arrays import table
 from .._utils.bases import BaseEstimator, TransformerMixin
 from .._utils.docs import Documented
 from .._utils.random import plain_torch
@@ -26,7 +26,7 @@ from .._utils.snapshots import EDITING, replaced_when_done
 from .._utils.storable import UPGRADES, VERSION
 from .._utils.validation import check_choice, check_flag, check_n_neighbors, is_real
 from .._version import __version__
-from .attributions import distances_table
+from .attributions import ATTRIBUTIONS
 from .editing import (
     addition,
     compression,
@@ -38,12 +38,14 @@ from .editing import (
 from .fit_warnings import warn_if_in_vain, warn_of_relations, warn_unless_converged
 from .fitting import fit_bank, set_fitted, train
 from .forgetting import forget_levels
+from .parameters import COMPONENTS
 from .queries import (
     embeddings_of,
     evaluate,
     fitted_snapshot,
     ids_or_names,
     nearest,
+    query_names,
     read_queries,
     refuse_targets_alone,
 )
@@ -93,7 +95,6 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         groups: Any = None,
         sample_weight: Any = None,
         times: Any = None,
-        half_life: Any = None,
         X_val: Any = None,
         y_val: Any = None,
         sample_weight_val: Any = None,
@@ -125,9 +126,6 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
             to it in time. After fit, rows of the bank (``predict(None)``) are predicted from
             earlier rows only; if the times are a column of `X`, so are all queries. None: rows
             have no order.
-        half_life : float or timedelta, default=None
-            Age after which the weight of a row is halved, in the unit of `times`; for dates a
-            timedelta or seconds. None: weights do not depend on age.
         X_val : {array-like, sparse matrix} of shape (n_val, n_features), default=None
             Validation rows, on which no network is trained. `validation_fraction` then sets no
             rows aside. With `groups`, the validation rows belong to new groups; with an array of
@@ -181,7 +179,6 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
                 groups=groups,
                 sample_weight=sample_weight,
                 times=times,
-                half_life=half_life,
                 X_val=X_val,
                 y_val=y_val,
                 sample_weight_val=sample_weight_val,
@@ -198,6 +195,27 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
             if training.splits_at_random:
                 warn_of_relations(fitted, X, training)
         return self
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters, as scikit-learn's estimators do.
+
+        A nested name, such as ``training__batch_size``, makes the object where it is None.
+
+        Parameters
+        ----------
+        **params : dict
+            Values by name.
+
+        Returns
+        -------
+        self : object
+            The estimator.
+        """
+        for name, component in COMPONENTS.items():
+            is_set = getattr(self, name) is not None or params.get(name) is not None
+            if not is_set and any(key.startswith(f"{name}__") for key in params):
+                params = {name: component(), **params}
+        return super().set_params(**params)
 
     @property
     def n_estimators_(self) -> int:
@@ -484,55 +502,69 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         labels = ids_or_names(bank, positions, return_names)
         return (distances, labels) if return_distance else labels
 
-    def kneighbors_graph(
-        self, X: Any = None, n_neighbors: int | None = None, mode: str = "connectivity"
-    ) -> csr_array:
-        """Compute the graph of the nearest rows in the learned space.
+    @property
+    def target_names_(self) -> tuple[str, ...] | None:
+        """Names of the targets: the name of the Series or of the DataFrame's columns; or None."""
+        return self.bank_.target_names
 
-        :meth:`neighbor_weights` is the graph of the weights.
+    def neighborhood(self, X: Any = None) -> Table:
+        """Describe the neighbourhood of each query: its distance and its size.
+
+        Compare distances with the distances among the rows of the bank, as of
+        ``np.quantile(reg.neighborhood()["distance"], 0.99)``. The neighbours of a query that is
+        farther away are not similar, and its prediction interval may be too narrow.
 
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_queries, n_features), optional
-            Queries. None: the bank's rows; no row is then its own neighbour.
-        n_neighbors : int, default=None
-            Number of neighbours of a query, as for :meth:`kneighbors`.
-        mode : {'connectivity', 'distance'}, default='connectivity'
-            Whether the entries are ones, or the distances.
+            Queries. None: the bank's rows, by leave-one-out.
 
         Returns
         -------
-        sparse CSR array of shape (n_queries, n_bank_rows)
-            Graph with `n_neighbors` entries in every row, in the order of their distances. Column
-            j is the j-th row of the bank; if no row was removed, j is its id.
+        DataFrame, or :class:`~sklearn.utils.Bunch` of arrays where pandas is not installed
+            One line per query, with the columns
 
-        Raises
-        ------
-        ValueError
-            If `mode` is unknown, or `n_neighbors` is invalid as for :meth:`kneighbors`.
+            - ``query``: its name in the index of a DataFrame, else its number,
+            - ``distance`` to the nearest row of the bank, as in :meth:`kneighbors`, without unit;
+              infinite where no row is earlier than a query with times,
+            - ``n_nonzero_weights``: the number of rows with a weight above 0,
+            - ``effective_n_neighbors``, ``1 / sum(weight ** 2)``: k if k neighbours have equal
+              weights and the remaining rows have no weight,
+            - ``soft_n_neighbors``, where weights have a `softstep`: the sum of the step, from 0
+              (rejected) to 1, over the bank's rows, averaged over the networks. Sample weights do
+              not count.
 
         Examples
         --------
         >>> from nona_sklearn import SoftStepKNeighborsRegressor
         >>> X, y = [[50], [60], [80], [90], [120]], [250, 300, 400, 450, 600]
         >>> knn = SoftStepKNeighborsRegressor(2, weighting="uniform", learn_feature_weights=False)
-        >>> knn.fit(X, y).kneighbors_graph([[84], [110]], n_neighbors=2, mode="distance").toarray()
-        array([[ 0.,  0.,  4.,  6.,  0.],
-               [ 0.,  0.,  0., 20., 10.]])
+        >>> near = knn.fit(X, y).neighborhood([[84], [200]])
+        >>> near[["distance", "n_nonzero_weights", "effective_n_neighbors"]]
+           distance  n_nonzero_weights  effective_n_neighbors
+        0       4.0                  2                    2.0
+        1      80.0                  2                    2.0
         """
-        check_choice("mode", mode, ("connectivity", "distance"))
-        bank, distances, positions = nearest(self, X, n_neighbors)
-        entries = distances if mode == "distance" else np.ones(distances.shape)
-        return sparse_rows(entries, positions, positions >= 0, len(bank))
+        fitted, evaluation = evaluate(self, X)
+        columns = {
+            "query": query_names(fitted, X, len(evaluation)),
+            "distance": evaluation.nearest(1)[0][:, 0].cpu().numpy(),
+            "n_nonzero_weights": evaluation.support_sizes().cpu().numpy(),
+            "effective_n_neighbors": evaluation.effective_sizes().cpu().numpy(),
+        }
+        if evaluation.one_head.step is not None:
+            columns["soft_n_neighbors"] = evaluation.step_sums().cpu().numpy()
+        return table(columns)
 
-    def attribute_distances(
-        self, X: Any = None, features: Any = None, *, n_neighbors: int | None = None
+    def attribute(
+        self,
+        X: Any = None,
+        features: Any = None,
+        *,
+        of: str = "adjustments",
+        n_neighbors: int | None = None,
     ) -> Table:
-        """Compute the share of each column in the distance between a query and a neighbour.
-
-        The table shows which differences make two rows dissimilar. Shares are integrated
-        gradients [1]_ of the squared Euclidean distance in the learned space, along the line from
-        neighbour to query.
+        """Attribute adjustments, distances or predictions to the columns of a table.
 
         Parameters
         ----------
@@ -540,24 +572,59 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
             Queries. None: the bank's rows, by leave-one-out.
         features : array-like of shape (n_samples, n_features)
             The rows given to fit, followed by the rows of `add_neighbors`, as for
-            :meth:`explain`. The bank does not store features.
+            :meth:`explain`. The bank does not store features. Unused with ``of="predictions"``.
+        of : {'adjustments', 'distances', 'predictions'}, default='adjustments'
+            'adjustments': which differences between neighbour and query move the neighbour's
+            target, as an appraiser's adjustments, item by item. 'distances': which differences
+            make the rows dissimilar. 'predictions': how much each column adds to the mean of all
+            predictions.
         n_neighbors : int, optional
-            Largest number of neighbours of a query. The neighbours with the largest weights are
-            listed. None: all rows that have weight.
+            Largest number of neighbours of a query, with the largest weights. None: all rows that
+            have weight. Unused with ``of="predictions"``.
 
         Returns
         -------
         DataFrame, or :class:`~sklearn.utils.Bunch` of arrays where pandas is not installed
-            One line per query and neighbour, with the columns ``query``, ``neighbor`` and
-            ``weight``, and one column per feature: its share of the squared distance, averaged
-            over the networks. The shares sum to 1, or are all 0 for equal rows. The share of a
-            difference that offsets a second difference is negative.
+            - 'adjustments': one line per query and neighbour, with ``query``, ``neighbor``,
+              ``weight`` and ``target``, as in :meth:`explain`; one column per feature, its part;
+              ``interplay``, the joint part of several features; ``other``, the part of no feature,
+              due to shrinkage, to bounds, and to values at training rows that are computed without
+              the row itself; and ``adjusted_target``, the sum from ``target`` on. Parts are in the
+              units of `y`. For classes they lead from ``neighbor_log_odds``, of the row without
+              itself, to ``query_log_odds``.
+            - 'distances': one line per query and neighbour, with ``query``, ``neighbor`` and
+              ``weight``, and one column per feature: its share of the squared distance, averaged
+              over the networks. Shares sum to 1, or are all 0 for equal rows. The share of a
+              difference that offsets a second difference is negative.
+            - 'predictions': one line per query, with ``query``; ``mean``; one column per feature,
+              its amount; ``interplay``, with the residuals or votes of neighbours; and the sum,
+              ``prediction``, or ``log_odds`` for classes. :class:`EffectDisplay` draws the
+              amounts of one column.
+
+            Names end in the output if there are several, and in the class if there are more than
+            two. Log odds compare two classes; of more classes each has a centred log-ratio, the
+            logarithm of its probability less the mean of the logarithms.
 
         Raises
         ------
         ValueError
-            If `features` lacks a row of the bank, or the estimator was fitted to a wide sparse
-            matrix or with a feature extractor.
+            If `features` lacks a row of the bank; if neighbours are not adjusted; if the estimator
+            was fitted to a wide sparse matrix or with a feature extractor; or, for 'predictions'
+            and for adjustments of classes, if ``similarity_`` is not 'features'.
+
+        See Also
+        --------
+        explain : The rows behind each prediction.
+
+        Notes
+        -----
+        With ``similarity="features"``, a difference has one amount, the same for all rows. The
+        amounts come from the sum of functions of single columns that is nearest to the
+        predictions of the training rows. Otherwise parts are integrated gradients [1]_ of the
+        networks' own estimate, or of the squared distance in the learned space, along the line
+        from neighbour to query. A model as `trend` has no gradients: its part is the change of
+        its prediction when the cells of the neighbour are exchanged one by one for the cells of
+        the query, averaged over two orders of the columns.
 
         References
         ----------
@@ -568,134 +635,16 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         >>> from sklearn.datasets import load_diabetes
         >>> from nona_sklearn import SoftStepKNeighborsRegressor
         >>> X, y = load_diabetes(return_X_y=True, as_frame=True, scaled=False)
-        >>> X, y, query = X[["bmi", "s5"]][:100], y[:100], X[["bmi", "s5"]][-1:]
-        >>> knn = SoftStepKNeighborsRegressor(max_iter=1, random_state=0).fit(X, y)
-        >>> knn.attribute_distances(query, X, n_neighbors=2).round(1)
-           query  neighbor  weight  bmi   s5
-        0    441        47     0.2  0.0  1.0
-        1    441        58     0.1  0.8  0.2
+        >>> X, y, query = X[["bmi", "s5"]][:100], y[:100], X[["bmi", "s5"]][432:433]
+        >>> knn = SoftStepKNeighborsRegressor(trend="additive", max_iter=50, random_state=0)
+        >>> found = knn.fit(X, y).attribute(query, X, n_neighbors=2)
+        >>> found[["target", "bmi", "s5", "other", "adjusted_target"]].round()
+           target  bmi    s5  other  adjusted_target
+        0   164.0  3.0   8.0   12.0            187.0
+        1    85.0 -5.0  80.0   13.0            174.0
         """
-        return distances_table(self, X, features, n_neighbors)
-
-    @property
-    def target_names_(self) -> tuple[str, ...] | None:
-        """Names of the targets: the name of the Series or of the DataFrame's columns; or None."""
-        return self.bank_.target_names
-
-    def effective_n_neighbors(self, X: Any = None) -> np.ndarray:
-        """Compute the effective number of neighbours of each query, ``1 / sum(weight ** 2)``.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_queries, n_features), optional
-            Queries. None: the bank's rows, by leave-one-out.
-
-        Returns
-        -------
-        ndarray of shape (n_queries,)
-            Numbers from 1 to the number of rows. The number is k if k neighbours have equal
-            weights and the remaining rows have no weight. A row is one neighbour, whatever its
-            sample weight.
-
-        Examples
-        --------
-        >>> from nona_sklearn import SoftStepKNeighborsRegressor
-        >>> X, y = [[50], [60], [80], [90], [120]], [250, 300, 400, 450, 600]
-        >>> knn = SoftStepKNeighborsRegressor(2, weighting="uniform", learn_feature_weights=False)
-        >>> knn.fit(X, y).effective_n_neighbors([[84]]).round(1)
-        array([2.])
-        """
-        return evaluate(self, X)[1].effective_sizes().cpu().numpy()
-
-    def n_nonzero_weights(self, X: Any = None) -> np.ndarray:
-        """Count the rows with a weight above 0 in the prediction of each query.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_queries, n_features), optional
-            Queries. None: the bank's rows, by leave-one-out.
-
-        Returns
-        -------
-        ndarray of shape (n_queries,)
-            Number of entries of :meth:`neighbor_weights`. For weightings without end, such as
-            'softmax' with ``n_neighbors=None``, all rows count unless their weight rounds to 0.
-
-        Examples
-        --------
-        >>> from nona_sklearn import SoftStepKNeighborsRegressor
-        >>> X, y = [[50], [60], [80], [90], [120]], [250, 300, 400, 450, 600]
-        >>> knn = SoftStepKNeighborsRegressor(2, weighting="uniform", learn_feature_weights=False)
-        >>> knn.fit(X, y).n_nonzero_weights([[84], [110]])
-        array([2, 2])
-        """
-        return evaluate(self, X)[1].support_sizes().cpu().numpy()
-
-    def soft_n_neighbors(self, X: Any = None) -> np.ndarray:
-        """Compute the size of the neighbourhood that SoftStep learned for each query, its soft k.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_queries, n_features), optional
-            Queries. None: the bank's rows, by leave-one-out.
-
-        Returns
-        -------
-        ndarray of shape (n_queries,)
-            Sum of the step, from 0 (rejected) to 1, over the bank's rows, averaged over the
-            networks. Sample weights do not count.
-
-        Raises
-        ------
-        ValueError
-            If the weights have no step: ``softstep=None``, or ``similarity='features'``.
-
-        Examples
-        --------
-        Before training, the step gives half of its weight to the tenth neighbour:
-
-        >>> import numpy as np
-        >>> from nona_sklearn import SoftStepKNeighborsRegressor
-        >>> X, y = np.arange(100.0)[:, None], np.arange(100.0)
-        >>> knn = SoftStepKNeighborsRegressor(similarity="log_l2", max_iter=1, random_state=0)
-        >>> knn.fit(X, y).soft_n_neighbors([[50.0]]).round()
-        array([10.])
-        """
-        fitted, evaluation = evaluate(self, X)
-        if evaluation.one_head.step is None:
-            raise ValueError(
-                "soft_n_neighbors needs a softstep and a similarity with one, such as 'l2', got "
-                f"softstep={fitted.softstep!r} and similarity_={fitted.similarity_!r}"
-            )
-        return evaluation.step_sums().cpu().numpy()
-
-    def distance_to_bank(self, X: Any = None) -> np.ndarray:
-        """Compute the distance of each query to the nearest row of the bank.
-
-        Compare the distance with the distances among the rows of the bank,
-        ``np.quantile(reg.distance_to_bank(), 0.99)``. The neighbours of a query that is farther
-        away are not similar, and its prediction interval may be too narrow.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_queries, n_features), optional
-            Queries. None: the bank's rows; no row is then its own neighbour.
-
-        Returns
-        -------
-        ndarray of shape (n_queries,)
-            Distances as in :meth:`kneighbors`, without unit. They are infinite where no row is
-            earlier than a query with times.
-
-        Examples
-        --------
-        >>> from nona_sklearn import SoftStepKNeighborsRegressor
-        >>> X, y = [[50], [60], [80], [90], [120]], [250, 300, 400, 450, 600]
-        >>> knn = SoftStepKNeighborsRegressor(2, weighting="uniform", learn_feature_weights=False)
-        >>> knn.fit(X, y).distance_to_bank([[84], [200]])
-        array([ 4., 80.])
-        """
-        return evaluate(self, X)[1].nearest(1)[0][:, 0].cpu().numpy()
+        check_choice("of", of, ATTRIBUTIONS)
+        return ATTRIBUTIONS[of](self, X, features, n_neighbors)
 
     def influence(self, X: Any = None, y: Any = None) -> Table:
         """Measure the effect of each row of the bank on the predictions of queries.

@@ -57,8 +57,7 @@ from .trends import (
 #: Parameters on which the shapes or the meaning of a network's weights depend.
 OF_NETWORKS = (
     *("feature_extractor", "hidden_layer_sizes", "embedding_dim", "numerical_embedding", "adjust"),
-    *("similarity", "weighting", "softstep", "softstep_params", "softstep_on"),
-    *("learn_feature_weights", "smoothing"),
+    *("similarity", "weighting", "softstep", "learn_feature_weights", "smoothing"),
 )
 TIMED_ROWS = 256  # for timing an embedding; a feature extractor may take a second
 CHECKED = 32  # predictions that are checked for NaN after training
@@ -99,7 +98,6 @@ def train(
     groups: Any = None,
     sample_weight: Any = None,
     times: Any = None,
-    half_life: Any = None,
     X_val: Any = None,
     y_val: Any = None,
     sample_weight_val: Any = None,
@@ -107,9 +105,9 @@ def train(
 ) -> Training:
     """Train the networks of an estimator. The table encoder is fitted and set on the estimator."""
     validate_parameters(estimator)
-    budget = Budget.from_now(estimator.max_time)
     architecture, targets = estimator._architecture(), estimator._make_targets()
     architecture.validate()
+    budget = Budget.from_now(architecture.options.max_time)
     n_jobs = getattr(estimator, "n_jobs", None)
 
     # Read the rows.
@@ -126,12 +124,12 @@ def train(
         sample_weight=sample_weight,
         class_weight=getattr(estimator, "class_weight", None),
         times=times,
-        half_life=half_life,
+        half_life=estimator.half_life,
     )
     source.store(estimator)
     valid = None
     if validation is not None:
-        _check_validation_set(estimator.early_stopping, validation, data)
+        _check_validation_set(validation, data)
         valid = validation.encode(source, targets, data, labels_of_fit(estimator) or ())
         _check_some_are_later(valid, data.sample)
 
@@ -148,8 +146,7 @@ def train(
     config = replace(config, n_neighbors=architecture.candidates(n_networks, len(data)))
 
     # Split the rows.
-    splits_itself = estimator.early_stopping and validation is None
-    fraction: Any = estimator.validation_fraction if splits_itself else None
+    fraction: Any = None if validation is not None else estimator.validation_fraction
     if hasattr(fraction, "split"):
         fraction = fraction.split(*source.accept(X, y), groups)
     splits = data.splits(targets, n_networks, fraction, random_state)
@@ -292,12 +289,8 @@ def _check_some_are_later(valid: Sample, train: Sample) -> None:
         raise ValueError("X_val must have rows that a row of X is earlier than, got none")
 
 
-def _check_validation_set(
-    early_stopping: bool, validation: ValidationSet, data: TrainingData
-) -> None:
-    """Raise if the parameters or the names do not allow the validation set."""
-    if not early_stopping:
-        raise ValueError("X_val needs early_stopping=True, got early_stopping=False")
+def _check_validation_set(validation: ValidationSet, data: TrainingData) -> None:
+    """Raise if the names or the times do not allow the validation rows to join the bank."""
     labels = Names.of(validation.X, validation.y).rows
     if validation.joins and labels is not None:
         taken, n_given = data.names.rows, data.selection.n_given

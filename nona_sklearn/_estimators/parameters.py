@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import ChainMap
+from datetime import timedelta
 from numbers import Integral, Real
 from typing import Any
 
@@ -25,7 +26,7 @@ from .._utils.docs import Documented
 from .._utils.storable import CHOICES, storable_parameters
 from .._utils.validation import is_whole
 from ..similarity import SIMILARITIES
-from ..softstep import STEP_SCALES, STEPS
+from ..softstep import STEPS, SoftStep
 from ..weighting import WEIGHTINGS, Weighting
 
 MOST = 2**62  # of a number that libraries keep in 64 bits
@@ -38,52 +39,139 @@ CHOICES["similarity"] = ChainMap[str, Any]({"auto": None, FEATURES: None}, SIMIL
 #: reference lists parameters by group; signatures do not have this order.
 PARAMETER_GROUPS: dict[str, tuple[str, ...]] = {
     "Accuracy and time": (
-        *("n_estimators", "max_iter", "max_time", "hidden_layer_sizes", "embedding_dim"),
+        *("n_estimators", "max_iter", "hidden_layer_sizes", "embedding_dim"),
         *("n_jobs", "device", "random_state"),
     ),
     "Target": ("loss", "class_weight", "bounds"),
     "Neighbours": (
         *("n_neighbors", "adjust", "trend", "smoothing", "weighting", "similarity"),
-        *("softstep", "softstep_on", "softstep_params", "learn_feature_weights", "algorithm"),
+        *("softstep", "learn_feature_weights", "algorithm", "half_life"),
     ),
-    "Table input": (
-        *("categorical_features", "text_features", "max_categories", "numerical_embedding"),
-    ),
-    "Fine-tuning": ("feature_extractor", "callbacks"),
-    "Training details": (
-        *("early_stopping", "validation_fraction", "n_iter_no_change", "batch_size"),
-        *("learning_rate_init", "weight_decay", "neighbor_pool", "pool_size"),
-        *("warm_start", "verbose"),
-    ),
+    "Input": ("table_encoder", "numerical_embedding", "feature_extractor"),
+    "Training": ("validation_fraction", "training", "warm_start", "verbose"),
 }
 
+
+@storable_parameters()
+class TrainingOptions(Documented, BaseEstimator):
+    """Options of training, a value of the parameter `training` of the estimators.
+
+    The defaults suit most tables. 'auto' depends on the number of rows, and on whether the
+    estimator has a trend or a feature extractor.
+
+    Parameters
+    ----------
+    batch_size : int or 'auto', default='auto'
+        Number of queries in a step. 'auto': about 4 steps an epoch, and 8 for classes, of a power
+        of two from 32 to 512, or 1,024 for more than 65,536 rows; 16 steps of up to 256 with a
+        feature extractor; 256 for SoftStep k-NN. An epoch of a table with more than 65,536 rows
+        takes a new random sample of 65,536.
+
+    neighbor_pool : {'auto', 'dataset', 'batch', 'memory'}, default='auto'
+        The neighbours in a step. 'dataset': the batch and random training rows, which are all
+        embedded. 'batch': the batch itself, as in the NONA paper. 'memory': as 'dataset', but rows
+        outside the batch have their last known embedding, without gradient. A row is never its
+        own neighbour. 'auto': 'dataset'; with a feature extractor, whose embeddings take long,
+        'batch', or 'memory' if its `micro_batch_size` splits the batch.
+
+    pool_size : int or 'auto', default='auto'
+        Number of neighbours in a step, including its batch, and for the validation rows; all
+        training rows if there are fewer. With ``neighbor_pool='batch'`` it applies to the
+        validation rows only. 'auto': 2,048, and 4,096 for a table with more than 65,536 rows;
+        1,024 for SoftStep k-NN.
+
+    learning_rate_init : float or 'auto', default='auto'
+        Learning rate of AdamW. 'auto': 0.02; for classes, with a feature extractor and for a
+        table with more than 65,536 rows, 0.01; for SoftStep k-NN 0.03.
+
+    weight_decay : float, default=1e-4
+        Decoupled weight decay of the embedding, per unit of learning rate.
+
+    n_iter_no_change : int or 'auto', default='auto'
+        Training stops after this many epochs without improvement. 'auto': 3 with a trend, else 9;
+        24 for a table with more than 65,536 rows; 10 with a feature extractor and for SoftStep
+        k-NN.
+
+    max_time : float or None, default=None
+        Time limit of fit in seconds, for preparation, training and the embedding of the training
+        rows. A network gets an equal share of the time that is left when it starts. An epoch
+        that would exceed the limit is not started, but every network trains for at least one
+        epoch. A trend is not limited. None: no limit.
+
+    callbacks : list of skorch callbacks or None, default=None
+        Further callbacks for training, such as :class:`skorch.callbacks.LRScheduler`,
+        :class:`~skorch.callbacks.Freezer` and :class:`~skorch.callbacks.ProgressBar`. Early
+        stopping, and the clipping of gradients to a norm of 1, stay. Fits use copies. The
+        extractor's parameters are named ``embedding.extractor.*``. If a callback raises
+        KeyboardInterrupt, fit ends without a model, as with Ctrl-C.
+
+    Examples
+    --------
+    A search sets an option by its nested name:
+
+    >>> from nona_sklearn import NONARegressor, TrainingOptions
+    >>> reg = NONARegressor(training=TrainingOptions(batch_size=64))
+    >>> reg.set_params(training__pool_size=512).training
+    TrainingOptions(batch_size=64, pool_size=512)
+    """
+
+    _parameter_constraints: dict = {
+        "batch_size": [Interval(Integral, 2, MOST, closed="both"), AUTO],
+        "neighbor_pool": [StrOptions({*NEIGHBOR_POOLS, "auto"})],
+        "pool_size": [Interval(Integral, 2, None, closed="left"), AUTO],
+        "learning_rate_init": [Interval(Real, 0, None, closed="neither"), AUTO],
+        "weight_decay": [Interval(Real, 0, None, closed="left")],
+        "n_iter_no_change": [POSITIVE, AUTO],
+        "max_time": [Interval(Real, 0, MOST, closed="right"), None],
+        "callbacks": [list, tuple, None],
+    }
+
+    def __init__(
+        self,
+        *,
+        batch_size: int | str = "auto",
+        neighbor_pool: str = "auto",
+        pool_size: int | str = "auto",
+        learning_rate_init: float | str = "auto",
+        weight_decay: float = 1e-4,
+        n_iter_no_change: int | str = "auto",
+        max_time: float | None = None,
+        callbacks: Any = None,
+    ):
+        self.batch_size = batch_size
+        self.neighbor_pool = neighbor_pool
+        self.pool_size = pool_size
+        self.learning_rate_init = learning_rate_init
+        self.weight_decay = weight_decay
+        self.n_iter_no_change = n_iter_no_change
+        self.max_time = max_time
+        self.callbacks = callbacks
+
+
+#: Parameters that are objects with parameters of their own, and have the defaults where None.
+COMPONENTS: dict[str, type] = {"table_encoder": TableEncoder, "training": TrainingOptions}
+
 COMMON_CONSTRAINTS: dict = {
-    "categorical_features": TableEncoder._parameter_constraints["categorical_features"],
-    "text_features": TableEncoder._parameter_constraints["text_features"],
-    "max_categories": TableEncoder._parameter_constraints["max_categories"],
+    "table_encoder": [TableEncoder, None],
+    "hidden_layer_sizes": ["array-like", POSITIVE, None],
+    "embedding_dim": [POSITIVE],
     "similarity": [StrOptions({"auto", FEATURES}), StrOptions(SIMILARITIES.keys())],
+    "weighting": [StrOptions(WEIGHTINGS.keys()), Weighting],
+    "n_neighbors": [POSITIVE, AUTO, None],
+    "algorithm": [StrOptions(ALGORITHMS.keys()), HasMethods(["fit", "transform"])],
     "trend": [
         StrOptions({"auto", "additive", "kernel"}),
         HasMethods(["fit", "predict", "get_params"]),
         None,
     ],
-    "n_neighbors": [POSITIVE, AUTO, None],
-    "weighting": [StrOptions(WEIGHTINGS.keys()), Weighting],
-    "algorithm": [StrOptions(ALGORITHMS.keys()), HasMethods(["fit", "transform"])],
-    "embedding_dim": [POSITIVE],
-    "neighbor_pool": [StrOptions(NEIGHBOR_POOLS.keys())],
-    "pool_size": [Interval(Integral, 2, None, closed="left")],
-    "batch_size": [Interval(Integral, 2, MOST, closed="both"), AUTO],
-    "learning_rate_init": [Interval(Real, 0, None, closed="neither")],
-    "weight_decay": [Interval(Real, 0, None, closed="left")],
+    "half_life": [Real, timedelta, np.timedelta64, None],
     "max_iter": [POSITIVE],
-    "max_time": [Interval(Real, 0, MOST, closed="right"), None],
-    "early_stopping": ["boolean"],
     "validation_fraction": [
         Interval(Real, 0, 1, closed="neither"),
         HasMethods(["split", "get_n_splits"]),
+        None,
     ],
-    "n_iter_no_change": [POSITIVE],
+    "training": [TrainingOptions, None],
     "device": [str, torch.device],
     "warm_start": ["boolean"],
     "verbose": ["verbose"],
@@ -92,29 +180,20 @@ COMMON_CONSTRAINTS: dict = {
 NONA_CONSTRAINTS: dict = {
     **COMMON_CONSTRAINTS,
     "feature_extractor": [callable, FeatureExtractor, None],
-    "n_estimators": [POSITIVE, AUTO],
+    "numerical_embedding": [StrOptions({"auto", "periodic"}), None],
+    "softstep": [StrOptions(STEPS.keys()), SoftStep, None],
     "adjust": ["boolean", AUTO],
-    "pool_size": [*COMMON_CONSTRAINTS["pool_size"], AUTO],
-    "learning_rate_init": [*COMMON_CONSTRAINTS["learning_rate_init"], AUTO],
-    "n_iter_no_change": [POSITIVE, AUTO],
-    "hidden_layer_sizes": ["array-like", POSITIVE, None],
+    "n_estimators": [POSITIVE, AUTO],
     "n_jobs": [
         Interval(Integral, None, -1, closed="right"),
         Interval(Integral, 1, None, closed="left"),
         None,
     ],
-    "neighbor_pool": [StrOptions({*NEIGHBOR_POOLS, "auto"})],
-    "callbacks": [list, tuple, None],
-    "numerical_embedding": [StrOptions({"auto", "periodic"}), None],
-    "softstep": [StrOptions(STEPS.keys()), dict, None],
 }
 SOFTSTEP_CONSTRAINTS: dict = {
     **COMMON_CONSTRAINTS,
-    "softstep": [StrOptions(STEPS.keys())],
-    "softstep_on": [StrOptions(STEP_SCALES.keys())],
-    "softstep_params": [StrOptions({"global", "pointwise"})],
+    "softstep": [StrOptions(STEPS.keys()), SoftStep],
     "learn_feature_weights": ["boolean"],
-    "hidden_layer_sizes": ["array-like", POSITIVE, None],
 }
 
 
@@ -131,7 +210,7 @@ NAMES_HERE: dict[str, dict[str, str]] = {
 
 
 def validate_parameters(estimator: Any) -> None:
-    """Validate an estimator's parameters, with hints for scikit-learn's names of values."""
+    """Validate parameters and their components, with hints for scikit-learn's names of values."""
     try:
         estimator._validate_params()
     except InvalidParameterError as error:
@@ -140,6 +219,9 @@ def validate_parameters(estimator: Any) -> None:
             if isinstance(value, str) and value in values and f"'{name}'" in str(error):
                 raise InvalidParameterError(f"{error} {values[value]}") from None
         raise
+    for name in COMPONENTS:
+        if (component := getattr(estimator, name)) is not None:
+            component._validate_params()
 
 
 def without_accumulation(parameters: dict[str, Any]) -> dict[str, Any]:
@@ -207,10 +289,10 @@ N_NEIGHBORS = 3, 5, 7, 10, 14, 20, 30, 50, 70, 100  # tried after training
 #: network had 2 % more error than with all rows, and 4 % with a lower limit.
 LEAST_ROWS = 10
 
-#: Values of 'auto'. Steps are large and quick on a table, small and costly with an extractor.
+#: Values of 'auto'. Steps are large and quick on a table, small and costly with an extractor. The
+#: size of a batch is resolved with the number of rows of a split.
 OF_TABLES = {
-    "adjust": True,
-    "average": True,
+    "batch_size": "auto",
     "learning_rate_init": 0.02,
     "n_iter_no_change": 9,
     "pool_size": 2048,
@@ -221,12 +303,12 @@ OF_LARGE_TABLES = {"learning_rate_init": 0.01, "n_iter_no_change": 24, "pool_siz
 OF_CLASSES = OF_TABLES | {"learning_rate_init": 0.01}  # classes are memorised sooner
 #: Values with a trend: its share of predictions needs neither many networks nor late epochs.
 BESIDE_TREND, N_NETWORKS_BESIDE_TREND = {"n_iter_no_change": 3}, 2
-OF_EXTRACTORS = {
-    "adjust": False,
-    "average": False,
-    "learning_rate_init": 0.01,
+OF_EXTRACTORS = OF_TABLES | {"learning_rate_init": 0.01, "n_iter_no_change": 10}
+OF_SOFTSTEP = {
+    "batch_size": 256,
+    "learning_rate_init": 0.03,
     "n_iter_no_change": 10,
-    "pool_size": 2048,
+    "pool_size": 1024,
 }
 
 

@@ -277,6 +277,12 @@ def ids_or_names(bank: NeighborBank, positions: np.ndarray, names: bool) -> np.n
     return labels
 
 
+def query_names(fitted: Any, X: Any, n_queries: int) -> np.ndarray:
+    """Return the names of queries, (n_queries,), or of the bank's rows; else their numbers."""
+    names = fitted.bank_.names_of(slice(None)) if X is None else labels_of(X)
+    return np.arange(n_queries) if names is None else names
+
+
 def refuse_targets_alone(X: Any, y: Any) -> None:
     """Raise if targets are given without queries."""
     if X is None and y is not None:

@@ -21,12 +21,12 @@ from .._inference.calibration import (
 from .._inference.distribution import Calibration, Distribution
 from .._utils.bases import RegressorMixin
 from .._utils.validation import (
+    check_flag,
     check_integer,
     check_levels,
     check_numbers,
     is_whole,
 )
-from .attributions import adjustments_table, predictions_table
 from .base import NeighborEstimator
 from .editing import Change, edit, validate_targets
 from .explanations import explain, explanation_table
@@ -51,17 +51,13 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
         return RegressionTargets(bounds_of(self.bounds), self.bounds == "count")
 
     @overload
-    def predict(
-        self, X: Any, return_std: Literal[False] = False, quantiles: Any = None
-    ) -> np.ndarray: ...
+    def predict(self, X: Any, return_std: Literal[False] = False) -> np.ndarray: ...
 
     @overload
-    def predict(
-        self, X: Any, return_std: Literal[True], quantiles: None = None
-    ) -> tuple[np.ndarray, np.ndarray]: ...
+    def predict(self, X: Any, return_std: Literal[True]) -> tuple[np.ndarray, np.ndarray]: ...
 
     def predict(
-        self, X: Any, return_std: bool = False, quantiles: Any = None
+        self, X: Any, return_std: bool = False
     ) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
         """Predict the targets of queries, as weighted means of the bank's targets.
 
@@ -72,15 +68,11 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
             leave-one-out.
         return_std : bool, default=False
             Whether to return the standard deviations of the predictive distributions as well.
-        quantiles : float or array-like of shape (n_quantiles,), optional
-            Probabilities, from 0 to 1. If given, quantiles are predicted instead of the mean, as
-            by :meth:`predict_quantiles`.
 
         Returns
         -------
         y_mean : ndarray of shape (n_queries,) or (n_queries, n_outputs)
-            Predictions in the units of `y`; or the quantiles, in the shape of
-            :meth:`predict_quantiles`.
+            Predictions in the units of `y`.
         y_std : ndarray of the same shape
             Standard deviations of the calibrated distributions, in the units of `y`; only with
             ``return_std=True``.
@@ -88,8 +80,11 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
         Raises
         ------
         ValueError
-            If both `return_std` and `quantiles` are given, or `quantiles` are not from 0
-            to 1.
+            If `return_std` is no bool.
+
+        See Also
+        --------
+        predict_quantiles : Quantiles of the predictive distributions.
 
         Examples
         --------
@@ -105,9 +100,7 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
         >>> std.round()
         array([95.])
         """
-        check_return_std(return_std, quantiles)
-        if quantiles is not None:
-            return self.predict_quantiles(X, quantiles)
+        check_flag("return_std", return_std)
         fitted, evaluations = evaluate_in_blocks(self, X, with_added=return_std)
         decode = fitted.targets_.decode
         if not return_std:
@@ -196,123 +189,6 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
         """
         fitted = fitted_snapshot(self)
         return explanation_table(fitted, explain(fitted, X, n_neighbors), X, features)
-
-    def attribute_adjustments(
-        self, X: Any = None, features: Any = None, *, n_neighbors: int | None = None
-    ) -> Table:
-        """Compute the part of each column in the adjustment of a neighbour's target.
-
-        The parts are an appraiser's adjustments, item by item: 12 square metres less, a different
-        district. With ``similarity="features"``, a difference has one price. The prices come from
-        the sum of functions of single columns that is nearest to the predictions of the training
-        rows. The joint effect of several columns is a column of its own.
-
-        Otherwise the parts are integrated gradients [1]_ of the network's own estimate of the
-        target, along the line from neighbour to query. A regressor as `trend` has no gradients:
-        its part is the change of its prediction when the cells of the neighbour are exchanged one
-        by one for the cells of the query, averaged over two orders of the columns.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_queries, n_features), optional
-            Queries. None: the bank's rows, by leave-one-out.
-        features : array-like of shape (n_samples, n_features)
-            The rows given to fit, followed by the rows of `add_neighbors`, as for
-            :meth:`explain`. The bank does not store features.
-        n_neighbors : int, optional
-            Largest number of neighbours of a query. The neighbours with the largest weights are
-            listed. None: all rows that have weight.
-
-        Returns
-        -------
-        DataFrame, or :class:`~sklearn.utils.Bunch` of arrays where pandas is not installed
-            One line per query and neighbour, with the columns
-
-            - ``query``, ``neighbor``, ``weight``, ``target`` and ``adjusted_target``, as in
-              :meth:`explain`,
-            - one per feature: the part of its difference in the adjustment, in the units of `y`;
-              0 if the two rows have equal values,
-            - ``interplay``, with ``similarity="features"``: the part that depends on several
-              features at once, in the units of `y`,
-            - ``other``: the part that belongs to no feature, in the units of `y`. It is due to
-              shrinkage of residuals and predictions, to bounds, and to trends and levels of
-              training rows, which are computed without the row itself.
-
-            The sum of ``target``, the features, ``interplay`` and ``other`` is
-            ``adjusted_target``. With several outputs, the names of these columns end in the
-            outputs' names or numbers.
-
-        Raises
-        ------
-        ValueError
-            If neighbours are not adjusted, `features` lacks a row of the bank, or the estimator
-            was fitted to a wide sparse matrix or with a feature extractor.
-
-        See Also
-        --------
-        explain : The rows behind each prediction.
-        attribute_distances : Why these rows are near.
-
-        References
-        ----------
-        .. [1] Sundararajan et al., "Axiomatic Attribution for Deep Networks", 2017, equation 1.
-
-        Examples
-        --------
-        >>> from sklearn.datasets import load_diabetes
-        >>> from nona_sklearn import SoftStepKNeighborsRegressor
-        >>> X, y = load_diabetes(return_X_y=True, as_frame=True, scaled=False)
-        >>> X, y, query = X[["bmi", "s5"]][:100], y[:100], X[["bmi", "s5"]][432:433]
-        >>> knn = SoftStepKNeighborsRegressor(trend="additive", max_iter=50, random_state=0)
-        >>> found = knn.fit(X, y).attribute_adjustments(query, X, n_neighbors=2)
-        >>> found[["target", "bmi", "s5", "other", "adjusted_target"]].round()
-           target  bmi    s5  other  adjusted_target
-        0   164.0  3.0   8.0   12.0            187.0
-        1    85.0 -5.0  80.0   13.0            174.0
-        """
-        return adjustments_table(self, X, features, n_neighbors)
-
-    def attribute_predictions(self, X: Any = None) -> Table:
-        """Compute the amount that each column adds to the mean of all predictions.
-
-        The amount is the value of a function of this column alone, so that all rows with the same
-        value have the same amount. The differences of amounts are the prices of
-        :meth:`attribute_adjustments`. :class:`EffectDisplay` draws the function of one column.
-        The remainder of a prediction is "interplay".
-
-        Parameters
-        ----------
-        X : array-like of shape (n_queries, n_features), optional
-            Queries. None: the bank's rows, by leave-one-out.
-
-        Returns
-        -------
-        DataFrame, or :class:`~sklearn.utils.Bunch` of arrays where pandas is not installed
-            One line per query, with the columns ``query``, its name; ``mean``; one per feature;
-            ``interplay``, with the residuals of neighbours; and ``prediction``, the sum, all in
-            the units of `y`. With several outputs, the names of the columns end in the names of
-            the outputs.
-
-        Raises
-        ------
-        ValueError
-            If neighbours are not found by ``similarity="features"``.
-
-        See Also
-        --------
-        attribute_adjustments : The parts of the difference between a query and a neighbour.
-
-        Examples
-        --------
-        >>> from sklearn.datasets import load_diabetes
-        >>> from nona_sklearn import NONARegressor
-        >>> X, y = load_diabetes(return_X_y=True, as_frame=True, scaled=False)
-        >>> X, y, query = X[["bmi", "s5"]][:100], y[:100], X[["bmi", "s5"]][432:433]
-        >>> reg = NONARegressor(n_estimators=1, random_state=0).fit(X, y)
-        >>> list(reg.attribute_predictions(query))
-        ['query', 'mean', 'bmi', 's5', 'interplay', 'prediction']
-        """
-        return predictions_table(self, X)
 
     def predict_quantiles(self, X: Any, quantiles: Any = (0.1, 0.5, 0.9)) -> np.ndarray:
         """Predict quantiles of the targets, such as the ends of prediction intervals.
@@ -551,16 +427,3 @@ def recalibration(fitted: Any, X: Any, y: Any, times: Any, n_latest: Any) -> Cha
         return replace(bank, calibration=calibrate_on_rows(head, bank, queries, targets))
 
     return calibrate
-
-
-def check_return_std(return_std: Any, quantiles: Any) -> None:
-    """Raise unless `return_std` is a flag, and is False if quantiles are given."""
-    if not isinstance(return_std, bool | np.bool_):
-        raise ValueError(
-            f"return_std must be True or False, got {return_std!r:.100}: for quantiles, pass "
-            "quantiles= by its name"
-        )
-    if return_std and quantiles is not None:
-        raise ValueError(
-            "return_std=True is of the mean, quantiles come instead of it: call predict twice"
-        )

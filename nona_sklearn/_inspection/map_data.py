@@ -419,9 +419,8 @@ def _parts_by_column(
     if not is_same or answers.model.steps or answers.model.transformers:
         return None
     rows = [answers.stored_rows(stored)]
-    tables = map(
-        answers.model.attribute_predictions, rows + ([] if queries is None else [queries])
-    )
+    rows += [] if queries is None else [queries]
+    tables = [answers.model.attribute(X, of="predictions") for X in rows]
     arrays = [np.stack([*map(np.asarray, dict(table).values())][2:-1], axis=1) for table in tables]
     return np.concatenate(arrays).astype(float)  # after the mean, and before the prediction
 

@@ -26,17 +26,15 @@ from .._estimators.base import NeighborEstimator
 from .._estimators.classification import NeighborClassifier
 from .._estimators.explanations import explain, explanation_table
 from .._estimators.queries import drop_isolated
-from .._estimators.regression import NeighborRegressor, check_return_std
+from .._estimators.regression import NeighborRegressor
 from .._inference.explanation import Explanation
 from .._utils.snapshots import snapshot
-from .._utils.validation import check_levels, check_numbers
+from .._utils.validation import check_flag, check_levels, check_numbers
 
 #: Attributes with the estimators of models that combine several, or change predictions.
 SEVERAL = "calibrated_classifiers_[0].estimator", "estimators_[0]"
 #: Methods that read features. For all further methods, queries are embedded first.
-OF_FEATURES = (
-    *("transform", "attribute_distances", "attribute_adjustments", "attribute_predictions"),
-)
+OF_FEATURES = "transform", "attribute"
 NORMAL_SCORES = np.linspace(-5, 5, 101)  # of the quantiles for standard deviations
 N_CHECKED = 65  # values at which a transformation is checked to be monotonic
 LARGEST_TARGET = 1e300  # replaces infinity; no target reaches it
@@ -171,23 +169,17 @@ class TransformedRegressor(UnwrappedRegressor):
     def explanation(self, X, n_neighbors=None) -> Explanation:
         return super().explanation(X, n_neighbors).in_units(self.back)
 
-    def attribute_adjustments(self, X=None, features=None, *, n_neighbors=None):
-        self._refuse("attribute_adjustments", "adjustments")
-
-    def attribute_predictions(self, X=None):
-        self._refuse("attribute_predictions", "parts")
-
-    def _refuse(self, method, parts):
+    def attribute(self, X=None, features=None, *, of="adjustments", n_neighbors=None):
+        if of == "distances":
+            return super().attribute(X, features, of=of, n_neighbors=n_neighbors)
         raise ValueError(
-            f"{method} needs targets that are not transformed: {parts} are in the units in which "
+            f"of={of!r} needs targets that are not transformed: parts are in the units in which "
             "they add up, those of unwrap(model).estimator"
         )
 
-    def predict(self, X, return_std=False, quantiles=None):
-        check_return_std(return_std, quantiles)
+    def predict(self, X, return_std=False):
+        check_flag("return_std", return_std)
         X = self._embed(X)
-        if quantiles is not None:
-            return self.predict_quantiles(X, quantiles)
         mean = self._decode(self.estimator.predict(X))
         return (mean, self._std(X)) if return_std else mean
 

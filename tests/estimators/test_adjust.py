@@ -300,7 +300,7 @@ def test_reach_is_that_of_the_rows_that_were_set_aside(plane):
         TRUST_FACTOR * nearest.max(), rel=1e-4
     )
     alone = nona(n_estimators=1, early_stopping=False).fit(X, y)
-    expected = TRUST_FACTOR * alone.distance_to_bank(None).max()
+    expected = TRUST_FACTOR * alone.neighborhood(None)["distance"].max()
     assert float(alone.network_.head.trust_radius) == pytest.approx(expected, rel=1e-4)
 
 
@@ -401,7 +401,7 @@ def test_every_row_with_weight_is_listed_unless_fewer_are_wanted(plane):
     X, X_test, y, _ = plane
     ends = nona(n_estimators=1, weighting="sparsemax").fit(X, y)
     table = ends.explain(X_test)
-    sizes = ends.n_nonzero_weights(X_test)
+    sizes = ends.neighborhood(X_test)["n_nonzero_weights"]
     assert table.groupby("query").size().tolist() == sizes.tolist()
     assert (table["weight"] > 0).all()
     assert len({*sizes}) > 1

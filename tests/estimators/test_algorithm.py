@@ -154,7 +154,7 @@ def test_groups_of_any_size_are_left_out(algorithm):
     """Fit calibrates by rows without their groups: as many more rows are searched."""
     X, y = data(NONARegressor)
     groups = np.minimum(np.arange(60) // 4, 10)  # the last one has 20 rows
-    reg = quick(NONARegressor, n_neighbors=6, algorithm=algorithm, early_stopping=False)
+    reg = quick(NONARegressor, n_neighbors=6, algorithm=algorithm, validation_fraction=None)
     reg.fit(X, y, groups=groups)
     head, bank = reg.network_.head, reg.bank_
     weights = bank.evaluate(head, leave_out="group").sparse_weights().toarray()

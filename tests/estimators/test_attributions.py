@@ -80,16 +80,16 @@ def test_lines_are_the_single_rows_of_explain(fitted, flats):
     rows = fitted.explain(queries)
     rows = rows[rows.neighbor != "others"].reset_index(drop=True)
     columns = [*PAIR, "target", "adjusted_target"]
-    found = fitted.attribute_adjustments(queries, X)
+    found = fitted.attribute(queries, X)
     pd.testing.assert_frame_equal(found[columns], rows[columns], check_dtype=False)
     pd.testing.assert_frame_equal(
-        fitted.attribute_distances(queries, X)[PAIR], rows[PAIR], check_dtype=False
+        fitted.attribute(queries, X, of="distances")[PAIR], rows[PAIR], check_dtype=False
     )
 
 
 def test_columns_and_shrinkage_sum_to_the_adjustment(fitted, flats):
     X, _, queries = flats
-    found = fitted.attribute_adjustments(queries, X)
+    found = fitted.attribute(queries, X)
     parts = found.drop(columns=[*PAIR, "adjusted_target"]).sum(axis=1)
     np.testing.assert_allclose(parts, found.adjusted_target, rtol=1e-9)
     assert abs(found[["area", "district"]]).mean().min() > 1
@@ -108,7 +108,7 @@ def test_columns_move_a_target_by_the_difference_of_the_networks_predictions(fla
     reg = NONARegressor(trend=None, **params).fit(X, y)
     head = reg.network_.head
     head.shrinkage, head.credibility, head.bounds = 0.0, (1.0,), None
-    found = reg.attribute_adjustments(queries, X)
+    found = reg.attribute(queries, X)
     own = head.adjustments(reg.embed(queries).embeddings)[:, 0].double()
     theirs = head.adjustments(reg.bank_.embeddings)[:, 0].double()
     own, theirs = own.numpy()[found["query"] - 150], theirs.numpy()[found.neighbor]
@@ -123,10 +123,10 @@ def test_an_additive_trend_is_attributed_as_it_is_added(flats):
     X = random.randint(2, size=(80, 3)).astype(float)
     y = X @ [1.0, 2.0, -4.0] + 0.1 * random.randn(80)
     knn = SoftStepKNeighborsRegressor(trend="additive", random_state=0).fit(X, y)
-    found = knn.attribute_adjustments(X[:6], X)
+    found = knn.attribute(X[:6], X)
     slopes = knn.bank_.trend.function.slopes[:, 0].numpy() / knn.scaler_.scale_
     differences = X[found["query"].to_numpy()] - X[found.neighbor.to_numpy()]
-    distance = knn.distance_to_bank(X[:6])  # of rows of the bank: trusted
+    distance = knn.neighborhood(X[:6])["distance"]  # of rows of the bank: trusted
     assert (distance == 0).all()
     np.testing.assert_allclose(
         found[["x0", "x1", "x2"]], differences * slopes, rtol=1e-5, atol=1e-6
@@ -141,7 +141,7 @@ def test_shares_of_distances_are_those_of_weighted_features(estimator):
     y = X[:, 0] > 0 if estimator is SoftStepKNeighborsClassifier else X[:, 0]
     knn = estimator(similarity="log_l2", random_state=0).fit(X, y)
     queries = np.vstack([X[:1], random.randn(4, 3)])
-    found = knn.attribute_distances(queries, X)
+    found = knn.attribute(queries, X, of="distances")
     differences = queries[found["query"].to_numpy()] - X[found.neighbor.to_numpy()]
     squares = differences**2 * knn.feature_weights_ / X.var(axis=0)
     total = squares.sum(axis=1, keepdims=True)
@@ -153,16 +153,16 @@ def test_shares_of_distances_are_those_of_weighted_features(estimator):
 @pytest.mark.slow
 def test_shares_of_a_learned_distance_sum_to_one(fitted, flats):
     X, y, queries = flats
-    found = fitted.attribute_distances(queries, X).drop(columns=PAIR)
+    found = fitted.attribute(queries, X, of="distances").drop(columns=PAIR)
     np.testing.assert_allclose(found.sum(axis=1), 1, rtol=1e-9)
     clf = NONAClassifier(max_iter=3, random_state=0).fit(X, y > y.median())
-    found = clf.attribute_distances(queries, X).drop(columns=PAIR)
+    found = clf.attribute(queries, X, of="distances").drop(columns=PAIR)
     np.testing.assert_allclose(found.sum(axis=1), 1, rtol=1e-9)
 
 
 def test_rows_of_the_bank_are_attributed_without_themselves(fitted, flats):
     X, _, _ = flats
-    found = fitted.attribute_adjustments(None, X, n_neighbors=2)
+    found = fitted.attribute(None, X, n_neighbors=2)
     assert len(found) == 300
     assert (found["query"] != found.neighbor).all()
     np.testing.assert_array_equal(found["query"].unique(), X.index)
@@ -173,7 +173,7 @@ def test_added_rows_and_removed_rows(flats):
     reg = NONARegressor(max_iter=3, n_estimators=1, random_state=0).fit(X, y)
     reg.add_neighbors(queries, np.full(5, 500.0))
     reg.remove_neighbors(ids=[0, 1])
-    found = reg.attribute_adjustments(queries, pd.concat([X, queries]), n_neighbors=1)
+    found = reg.attribute(queries, pd.concat([X, queries]), n_neighbors=1)
     own = found[found["query"] == found.neighbor]
     assert len(own)
     assert (own.loc[:, "area":"city"] == 0).all(axis=None)
@@ -183,7 +183,7 @@ def test_several_outputs(flats):
     X, y, queries = flats
     Y = pd.DataFrame({"rent": y, "sum": -y})
     reg = NONARegressor(max_iter=5, n_estimators=1, random_state=0).fit(X, Y)
-    found = reg.attribute_adjustments(queries, X)
+    found = reg.attribute(queries, X)
     for name in Y:
         parts = found[[f"{c}_{name}" for c in ["target", *X, "interplay", "other"]]].sum(axis=1)
         np.testing.assert_allclose(parts, found[f"adjusted_target_{name}"], rtol=1e-9)
@@ -197,7 +197,7 @@ def test_columns_explain_all_of_what_several_networks_adjust(flats):
     reg = NONARegressor(n_estimators=2, random_state=0, trend=None, **params).fit(X, Y)
     for head in reg.network_.head.heads:
         head.shrinkage, head.credibility, head.bounds = 0.0, (1.0, 1.0), None
-    found = reg.attribute_adjustments(queries, X)
+    found = reg.attribute(queries, X)
     scale = 1e-5 * Y.std(axis=0)  # embeddings are stored in float32
     assert (abs(found[["other_0", "other_1"]]) < scale).all(axis=None)
 
@@ -206,7 +206,7 @@ def test_names_of_columns_that_are_taken(flats):
     X, y, queries = flats
     names = {"area": "weight", "district": "target", "floor": "other"}
     reg = NONARegressor(max_iter=2, n_estimators=1, random_state=0).fit(X.rename(columns=names), y)
-    found = reg.attribute_adjustments(queries.rename(columns=names), X.rename(columns=names))
+    found = reg.attribute(queries.rename(columns=names), X.rename(columns=names))
     assert [*found][3:9] == ["target", "weight'", "target'", "built", "other", "city"]
     assert [*found][9:] == ["interplay", "other'", "adjusted_target"]
 
@@ -215,43 +215,43 @@ def test_a_query_without_an_earlier_row_has_no_line(flats):
     X, y, queries = flats
     reg = NONARegressor(max_iter=2, n_estimators=1, random_state=0).fit(X, y, times="built")
     early = queries.assign(built=pd.Timestamp("1900-01-01"))
-    assert len(reg.attribute_adjustments(early, X)) == 0
-    assert len(reg.attribute_distances(early, X)) == 0
+    assert len(reg.attribute(early, X)) == 0
+    assert len(reg.attribute(early, X, of="distances")) == 0
 
 
 def test_arrays(flats):
     random = np.random.RandomState(0)
     X = random.randn(50, 2)
     reg = NONARegressor(max_iter=2, n_estimators=1, random_state=0).fit(X, X[:, 0])
-    assert {"x0", "x1"} < {*reg.attribute_adjustments(X[:3] + 0.1, X)}
+    assert {"x0", "x1"} < {*reg.attribute(X[:3] + 0.1, X)}
 
 
 def test_errors_name_what_is_missing(fitted, flats):
     X, y, queries = flats
     with pytest.raises(ValueError, match=r"features must be the table given to fit.*got None"):
-        fitted.attribute_adjustments(queries)
+        fitted.attribute(queries)
     with pytest.raises(ValueError, match="features must have the rows given to fit"):
-        fitted.attribute_distances(queries, X[5:])
+        fitted.attribute(queries, X[5:], of="distances")
     with pytest.raises(ValueError, match="X must be a table where features are given"):
-        fitted.attribute_adjustments(fitted.embed(queries), X)
+        fitted.attribute(fitted.embed(queries), X)
     with pytest.raises(ValueError, match="district"):
-        fitted.attribute_adjustments(queries, X.drop(columns="district"))
+        fitted.attribute(queries, X.drop(columns="district"))
     with pytest.raises(ValueError, match="n_neighbors must be an integer from 1 to 150, got 0"):
-        fitted.attribute_distances(queries, X, n_neighbors=0)
+        fitted.attribute(queries, X, n_neighbors=0, of="distances")
     plain = NONARegressor(adjust=False, max_iter=2, n_estimators=1, random_state=0).fit(X, y)
     with pytest.raises(ValueError, match="needs adjusted neighbours, by a trend"):
-        plain.attribute_adjustments(queries, X)
+        plain.attribute(queries, X)
     wide = sparse.random(80, 400, 0.1, "csr", random_state=0)
     reg = NONARegressor(max_iter=2, n_estimators=1, random_state=0).fit(wide, np.arange(80.0))
     with pytest.raises(ValueError, match="not to a wide sparse matrix"):
-        reg.attribute_distances(wide[:2], wide.toarray())
+        reg.attribute(wide[:2], wide.toarray(), of="distances")
 
 
 def test_the_estimator_stays_as_it_is(fitted, flats):
     X, _, queries = flats
     before = fitted.predict(queries)
-    fitted.attribute_adjustments(queries, X)
-    fitted.attribute_distances(queries, X)
+    fitted.attribute(queries, X)
+    fitted.attribute(queries, X, of="distances")
     assert all(p.grad is None for p in fitted.network_.parameters())
     assert torch.is_grad_enabled()
     np.testing.assert_array_equal(fitted.predict(queries), before)

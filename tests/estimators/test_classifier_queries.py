@@ -39,6 +39,7 @@ from nona_sklearn import (
     NONAClassifier,
     SoftStepKNeighborsClassifier,
     StepDisplay,
+    TrainingOptions,
     unwrap,
 )
 from nona_sklearn._data.classes import ClassTargets, find_factors, weigh_classes
@@ -141,7 +142,9 @@ def test_contributions_sum_to_probabilities(fitted, animals, k, own):
     np.testing.assert_array_equal(added[named], votes)
     n_named = named.groupby(table["query"], sort=False).sum()
     most = N if k is None else k
-    np.testing.assert_array_equal(n_named, fitted.n_nonzero_weights(queries).clip(max=most))
+    np.testing.assert_array_equal(
+        n_named, fitted.neighborhood(queries)["n_nonzero_weights"].clip(max=most)
+    )
 
 
 @pytest.mark.parametrize("k", [2, None])
@@ -653,9 +656,9 @@ def test_images():
     )
     model = NONAClassifier(
         FeatureExtractor(extractor, learning_rate=3e-3),
-        batch_size=32,
         max_iter=4,
         random_state=0,
+        training=TrainingOptions(batch_size=32),
     ).fit(images[:300], digits[:300])
     assert model.score(images[300:400], digits[300:400]) > 0.8
     query = images[300:303]

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from nona_sklearn import NONARegressor, SoftStepKNeighborsRegressor
+from nona_sklearn import NONARegressor, SoftStep, SoftStepKNeighborsRegressor
 from nona_sklearn._estimators.editing import edit
 
 
@@ -244,7 +244,7 @@ def test_compression_keeps_rows_that_carry_the_weight_together(reg, plane):
 def test_compression_drops_copies_first():
     X = np.r_[np.zeros((30, 1)), np.full((30, 1), 5.0), [[10.0]]]
     reg = SoftStepKNeighborsRegressor(
-        softstep_on="similarity", similarity="l2", max_iter=1, random_state=0
+        similarity="l2", max_iter=1, random_state=0, softstep=SoftStep("s1", on="similarity")
     ).fit(X, X[:, 0])
     reg.compress(20).compress(3)
     assert set(reg.bank_.targets.tolist()) == {0.0, 5.0, 10.0}
@@ -257,8 +257,10 @@ def test_effective_number_of_neighbours(reg, plane):
     X_test = plane[1]
     weights = reg.neighbor_weights(X_test).toarray()
     expected = 1 / (weights**2).sum(axis=1)
-    np.testing.assert_allclose(reg.effective_n_neighbors(X_test), expected, rtol=1e-4)
-    assert (reg.effective_n_neighbors() >= 1 - 1e-6).all()
+    np.testing.assert_allclose(
+        reg.neighborhood(X_test)["effective_n_neighbors"], expected, rtol=1e-4
+    )
+    assert (reg.neighborhood()["effective_n_neighbors"] >= 1 - 1e-6).all()
 
 
 @pytest.mark.parametrize("softstep_on", ["rank", "similarity"])
@@ -266,23 +268,25 @@ def test_soft_k_is_the_sum_of_the_step(plane, softstep_on):
     """With uniform weights a neighbour's weight is its step over their sum; the first has 1."""
     X, X_test, y, _ = plane
     knn = SoftStepKNeighborsRegressor(
-        weighting="uniform", softstep_on=softstep_on, max_iter=3, random_state=0
+        weighting="uniform", max_iter=3, random_state=0, softstep=SoftStep("s1", on=softstep_on)
     ).fit(X, y)
     for queries in (X_test, None):
         heaviest = knn.heaviest_neighbors(queries, 1)[0][:, 0]
-        np.testing.assert_allclose(knn.soft_n_neighbors(queries), 1 / heaviest, rtol=1e-4)
+        np.testing.assert_allclose(
+            knn.neighborhood(queries)["soft_n_neighbors"], 1 / heaviest, rtol=1e-4
+        )
 
 
 def test_no_step_no_soft_k(reg):
     with pytest.raises(ValueError, match=r"needs a softstep and .* got softstep=None"):
-        reg.soft_n_neighbors()
+        reg.neighborhood()["soft_n_neighbors"]
 
 
 def test_distance_reveals_outliers(reg, plane):
     X = plane[0][:80]
-    np.testing.assert_allclose(reg.distance_to_bank(X), 0, atol=1e-3)
-    usual = np.quantile(reg.distance_to_bank(), 0.99)
-    assert reg.distance_to_bank([[50.0, -50.0]])[0] > usual > 0
+    np.testing.assert_allclose(reg.neighborhood(X)["distance"], 0, atol=1e-3)
+    usual = np.quantile(reg.neighborhood()["distance"], 0.99)
+    assert reg.neighborhood([[50.0, -50.0]])["distance"][0] > usual > 0
 
 
 def test_tolerance_drops_light_neighbours(reg, plane):

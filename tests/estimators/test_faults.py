@@ -32,6 +32,7 @@ from nona_sklearn import (
     ShardedNeighbors,
     SoftStep,
     SoftStepKNeighborsRegressor,
+    TrainingOptions,
     save_shards,
 )
 from nona_sklearn._data.sample import Embedded
@@ -186,7 +187,7 @@ def test_ctrl_c_is_raised_and_the_earlier_model_stays(plane, listening):
     X, X_test, y, _ = plane
     reg = nona().fit(X, y)
     before, state = reg.predict(X_test), vars(reg).copy()
-    reg.set_params(callbacks=[CtrlC()], random_state=1)
+    reg.set_params(training__callbacks=[CtrlC()], random_state=1)
     with pytest.raises(KeyboardInterrupt):
         reg.fit(X, -y)
     assert {**vars(reg), **state} == vars(reg) | state
@@ -321,7 +322,7 @@ READ = {
     "explain": lambda reg, X: reg.explain(X)["contribution"],
     "kneighbors": lambda reg, X: reg.kneighbors(X)[1],
     "heaviest_neighbors": lambda reg, X: reg.heaviest_neighbors(X)[1],
-    "distance_to_bank": lambda reg, X: reg.distance_to_bank(X),
+    "distance_to_bank": lambda reg, X: reg.neighborhood(X)["distance"],
     "influence": lambda reg, X: reg.influence(X)["change"],
     "neighbor_weights": lambda reg, X: reg.neighbor_weights(X).toarray(),
 }
@@ -951,9 +952,9 @@ def test_warm_start_goes_on_with_the_networks_that_there_are():
         max_iter=1,
         hidden_layer_sizes=(),
         numerical_embedding=None,
-        pool_size=100,
-        trend=None,  # beside one there are two networks in any case
+        trend=None,
         random_state=0,
+        training=TrainingOptions(pool_size=100),
     )
     reg.fit(X[:100], X[:100, 0]).fit(X, X[:, 0])
     assert len(reg.network_.head.heads) == 5
@@ -1089,7 +1090,7 @@ def test_predictions_during_a_refit_are_of_the_earlier_fit(plane):
     X_test = pd.DataFrame(X_test, columns=["a", "b"])
     expected = reg.predict(X_test)
     far = np.c_[1e3 * X, X]  # other columns, and another scale
-    reg.set_params(callbacks=[PredictDuringFit()]).fit(far, -y)
+    reg.set_params(training__callbacks=[PredictDuringFit()]).fit(far, -y)
     assert len(predictions) == reg.noted_ == 3
     assert reg.random_state == 7
     assert not hasattr(reg, "feature_names_in_")
@@ -1128,8 +1129,8 @@ def test_one_hidden_layer_may_be_a_number(plane):
             lambda r, X: r.explain(X, features=[X, X[:1]]),
             "features must be the table given to fit",
         ),
-        (lambda r, X: r.attribute_distances(X), "features must be the table .*, got None"),
-        (lambda r, X: r.attribute_adjustments(X), "features must be the table .*, got None"),
+        (lambda r, X: r.attribute(X, of="distances"), "features must be the table .*, got None"),
+        (lambda r, X: r.attribute(X), "features must be the table .*, got None"),
         (lambda r, X: r.kneighbors(X, return_distance="no"), "return_distance must be True or"),
         (
             lambda r, X: r.heaviest_neighbors(X, return_names=1),

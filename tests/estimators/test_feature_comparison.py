@@ -104,7 +104,7 @@ def test_columns_that_differ_most():
             "quarter": ["north", "north", "south", "south", None],
         }
     )
-    reg = NONARegressor(n_estimators=1, early_stopping=False, **QUICK).fit(X, X["area"])
+    reg = NONARegressor(n_estimators=1, validation_fraction=None, **QUICK).fit(X, X["area"])
     query = pd.DataFrame(
         {"area": [4.0], "price": [0.0], "same": [7.0], "rare": [0.0], "quarter": ["north"]}
     )
@@ -127,7 +127,7 @@ def test_gaps_and_dates():
             "kind": ["a", None, "a", None, "b"],
         }
     )
-    reg = NONARegressor(n_estimators=1, early_stopping=False, **QUICK).fit(X, np.arange(5.0))
+    reg = NONARegressor(n_estimators=1, validation_fraction=None, **QUICK).fit(X, np.arange(5.0))
     table = reg.explain(X[1:2], features=X).set_index("neighbor")
     # Days between the quartiles: 15. Two gaps do not differ.
     assert table["differs"].drop("query").to_dict() == {

@@ -68,7 +68,7 @@ def test_weights_fall_linearly_with_the_sum_of_weighted_differences(k):
     n_rows = 15 if k == "auto" else k
     expected = triangular(distance, n_rows + 1)
     np.testing.assert_allclose(reg.neighbor_weights(NEW).toarray(), expected, atol=1e-5)
-    assert (reg.n_nonzero_weights(NEW) == n_rows).all()
+    assert (reg.neighborhood(NEW)["n_nonzero_weights"] == n_rows).all()
     np.testing.assert_allclose(reg.kneighbors(NEW, 2)[0], np.sort(distance, 1)[:, :2], rtol=1e-5)
     assert reg.effective_metric_ == "manhattan"
 
@@ -89,7 +89,7 @@ def test_features_of_more_effect_weigh_more(fitted):
 
 
 def test_twenty_rows_vote_on_a_class(clf):
-    assert (clf.n_nonzero_weights(NEW) == 20).all()
+    assert (clf.neighborhood(NEW)["n_nonzero_weights"] == 20).all()
     found = clf.explain(NEW)
     contributions = found.groupby("query")[["contribution_high", "contribution_low"]].sum()
     np.testing.assert_allclose(contributions, clf.predict_proba(NEW), atol=1e-6)
@@ -125,7 +125,7 @@ def test_votes_are_multiplied_by_the_odds_of_the_networks(clf):
 def test_without_validation_rows_the_blend_is_what_suits_most_tables(kind, name, number):
     """A fifth of residuals is kept, and votes on classes have a twentieth beside networks."""
     y = Y if kind is NONARegressor else LABELS
-    offset = kind(**QUICK, early_stopping=False).fit(X, y).bank_.neighbors.offset
+    offset = kind(validation_fraction=None, **QUICK).fit(X, y).bank_.neighbors.offset
     assert getattr(offset, name) == number
 
 
@@ -188,7 +188,7 @@ def test_a_warm_start_goes_on_with_the_networks():
         reg.fit(X, Y)
     before = copy.deepcopy(trained(reg)[0].state_dict())
     with pytest.warns(UserWarning, match="max_iter"):
-        reg.set_params(learning_rate_init=1e-9).fit(X, Y)
+        reg.set_params(training__learning_rate_init=1e-9).fit(X, Y)
     for name, value in trained(reg)[0].embedding.state_dict().items():
         torch.testing.assert_close(value, before[f"embedding.{name}"], rtol=1e-3, atol=1e-3)
 
@@ -211,7 +211,7 @@ def test_a_difference_has_one_price():
     rows = pd.DataFrame({"area": np.round(X[:, 0], 1), "floor": (X[:, 1] > 0).astype(int)})
     rows["other"] = X[:, 2]
     reg = nona().fit(rows, Y)
-    found = reg.attribute_adjustments(rows[:60], rows)
+    found = reg.attribute(rows[:60], rows)
     parts = found[["target", "area", "floor", "other'", "interplay", "other"]].sum(axis=1)
     np.testing.assert_allclose(parts, found.adjusted_target, rtol=1e-9)
     start, end = (rows["floor"].loc[found[name]].to_numpy() for name in ("neighbor", "query"))
@@ -224,13 +224,13 @@ def test_a_difference_has_one_price():
 def test_what_is_additive_has_no_interplay():
     """A network of no hidden layer beside a linear kernel is nearly a sum."""
     y = 3 * X[:, 0] - 2 * X[:, 1]
-    found = nona(hidden_layer_sizes=(), max_iter=50).fit(X, y).attribute_adjustments(NEW, X)
+    found = nona(hidden_layer_sizes=(), max_iter=50).fit(X, y).attribute(NEW, X)
     size = abs(found[["x0", "x1"]]).sum(axis=1).median()
     assert found.interplay.abs().median() < 0.2 * size
 
 
 def test_shares_of_a_distance_are_those_of_weighted_differences(fitted):
-    found = fitted.attribute_distances(NEW, X, n_neighbors=4)
+    found = fitted.attribute(NEW, X, n_neighbors=4, of="distances")
     query, rows = fitted.transform(NEW), fitted.transform(X)
     parts = abs(query[found["query"]] - rows[found.neighbor])
     expected = parts / parts.sum(axis=1, keepdims=True)
@@ -347,22 +347,22 @@ def test_several_outputs_weights_and_a_validation_set():
 
 @pytest.mark.parametrize("queries", [NEW, None])
 def test_parts_of_predictions_are_functions_of_one_column(fitted, queries):
-    found = fitted.attribute_predictions(queries)
+    found = fitted.attribute(queries, of="predictions")
     parts = found[["mean", "x0", "x1", "x2", "interplay"]].sum(axis=1)
     np.testing.assert_allclose(parts, found.prediction, rtol=1e-9)
     np.testing.assert_allclose(found.prediction, fitted.predict(queries), rtol=1e-9)
     rows = np.repeat(NEW[:1], 3, axis=0)
     rows[:, 0] = NEW[5:8, 0]
-    moved = fitted.attribute_predictions(rows)
+    moved = fitted.attribute(rows, of="predictions")
     np.testing.assert_allclose(moved[["x1", "x2"]], moved[["x1", "x2"]].iloc[[0, 0, 0]])
-    expected = fitted.attribute_predictions(NEW[5:8]).x0
+    expected = fitted.attribute(NEW[5:8], of="predictions").x0
     np.testing.assert_allclose(moved.x0, expected)
-    assert abs(fitted.attribute_predictions()[["x0", "x1", "x2"]].mean()).max() < 1e-6
+    assert abs(fitted.attribute(of="predictions")[["x0", "x1", "x2"]].mean()).max() < 1e-6
 
 
 def test_a_price_is_the_difference_of_two_effects(fitted):
-    pairs = fitted.attribute_adjustments(NEW, X, n_neighbors=3)
-    of_query, of_row = (fitted.attribute_predictions(rows) for rows in (NEW, X))
+    pairs = fitted.attribute(NEW, X, n_neighbors=3)
+    of_query, of_row = (fitted.attribute(rows, of="predictions") for rows in (NEW, X))
     effects = of_query.x0[pairs["query"]].to_numpy() - of_row.x0[pairs.neighbor].to_numpy()
     np.testing.assert_allclose(pairs.x0, effects, atol=1e-9)
 
@@ -371,13 +371,13 @@ def test_a_compressed_bank_has_the_same_parts(fitted):
     few = copy.deepcopy(fitted)
     few.compress(5)
     parts = ["mean", "x0", "x1", "x2"]
-    before, after = (each.attribute_predictions(NEW)[parts] for each in (fitted, few))
+    before, after = (each.attribute(NEW, of="predictions")[parts] for each in (fitted, few))
     np.testing.assert_allclose(after, before, rtol=1e-9)
 
 
 def test_parts_of_several_outputs_have_their_names():
     both = pd.DataFrame({"up": Y, "down": -Y})
-    found = nona(max_iter=3).fit(X, both).attribute_predictions(NEW)
+    found = nona(max_iter=3).fit(X, both).attribute(NEW, of="predictions")
     assert [*found][6:11] == ["prediction_up", "mean_down", "x0_down", "x1_down", "x2_down"]
 
 
@@ -396,16 +396,16 @@ def test_the_additive_part_of_three_classes_is_that_of_their_log_odds():
 @pytest.mark.parametrize("trend", ["additive", None])
 def test_networks_beside_another_trend_have_parts_too(trend):
     reg = nona(similarity="features", trend=trend, max_iter=2).fit(X, Y)
-    found = copy.deepcopy(reg).remove_neighbors(ids=[3]).attribute_predictions(NEW)
+    found = copy.deepcopy(reg).remove_neighbors(ids=[3]).attribute(NEW, of="predictions")
     parts = found[["mean", "x0", "x1", "x2", "interplay"]].sum(axis=1)
     np.testing.assert_allclose(parts, found.prediction, rtol=1e-9)
-    assert abs(reg.attribute_adjustments(NEW, X).x0).max() > 0
+    assert abs(reg.attribute(NEW, X).x0).max() > 0
 
 
 def test_embeddings_have_no_parts_of_predictions():
     reg = nona(similarity="l2", max_iter=2).fit(X, Y)
     with pytest.raises(ValueError, match=r"needs similarity='features', .* got similarity_='l2'"):
-        reg.attribute_predictions(NEW)
+        reg.attribute(NEW, of="predictions")
 
 
 # -- SoftStep k-NN ------------------------------------------------------------------------------
@@ -438,7 +438,7 @@ def test_rows_of_a_learned_neighbourhood_have_no_seed(kind):
     ours, theirs = (each.neighbor_weights(NEW).toarray() for each in (one, other))
     np.testing.assert_array_equal(ours, theirs)
     assert one.n_neighbors_ == 4
-    assert (one.n_nonzero_weights(NEW) == 4).all()
+    assert (one.neighborhood(NEW)["n_nonzero_weights"] == 4).all()
 
 
 def test_leaving_a_row_out_of_kept_residuals_is_nearly_removing_it(knn):
@@ -505,7 +505,7 @@ def test_the_house_of_the_front_page_has_the_same_sales_from_another_start():
     for seed in (0, 1):
         reg = NONARegressor(n_neighbors=10, random_state=seed).fit(X, y)
         low, high = reg.predict_quantiles(house, [0.05, 0.95])[0]
-        amounts = reg.attribute_adjustments(house, X, n_neighbors=3)
+        amounts = reg.attribute(house, X, n_neighbors=3)
         found.append((reg.predict(house)[0], high - low, amounts))
     (prediction, width, amounts), (other, other_width, others) = found
     assert amounts["neighbor"].tolist() == ["house 1237", "house 1764", "house 1695"]

@@ -282,11 +282,13 @@ def a_clone_fits_the_same(fitted):
 
 def sizes_are_those_of_the_bank(fitted):
     n, estimator = len(fitted.ids) * (1 + ROUNDING), fitted.estimator
-    effective = estimator.effective_n_neighbors(fitted.queries)
+    effective = estimator.neighborhood(fitted.queries)["effective_n_neighbors"]
     assert ((effective >= 1 - ROUNDING) & (effective <= n)).all()
-    assert (effective <= estimator.n_nonzero_weights(fitted.queries) * (1 + ROUNDING)).all()
+    assert (
+        effective <= estimator.neighborhood(fitted.queries)["n_nonzero_weights"] * (1 + ROUNDING)
+    ).all()
     if estimator.softstep is not None and estimator.similarity_ != "features":
-        soft = estimator.soft_n_neighbors(fitted.queries)
+        soft = estimator.neighborhood(fitted.queries)["soft_n_neighbors"]
         assert ((soft >= 0) & (soft <= n)).all()
 
 
@@ -294,7 +296,7 @@ def influence_and_distances_are_finite(fitted):
     table = fitted.estimator.influence(fitted.queries)
     assert np.isfinite(table[["weight", "change"]].to_numpy()).all()
     np.testing.assert_allclose(table["weight"].sum(), fitted.n_queries, rtol=ROUNDING)
-    assert np.isfinite(fitted.estimator.distance_to_bank(fitted.queries)).all()
+    assert np.isfinite(fitted.estimator.neighborhood(fitted.queries)["distance"]).all()
 
 
 # -- of regressors -------------------------------------------------------------------------
@@ -360,7 +362,7 @@ def amounts_add_up(fitted):
     estimator = fitted.estimator
     if getattr(estimator, "similarity_", None) != "features":
         return
-    table = estimator.attribute_predictions(fitted.queries)
+    table = estimator.attribute(fitted.queries, of="predictions")
     values = np.stack([np.asarray(table[name]) for name in [*table][1:]], axis=1).astype(float)
     n_parts = estimator.n_features_in_ + 3
     *parts, whole = np.moveaxis(values.reshape(len(values), -1, n_parts), 2, 0)
@@ -373,7 +375,7 @@ def amounts_add_up(fitted):
         odds.append(own)
     np.testing.assert_allclose(whole, np.hstack(odds), rtol=1e-5, atol=1e-5)
     rows = take(fitted.case.table, range(len(fitted.case.y)))
-    pairs = estimator.attribute_adjustments(fitted.queries, rows, n_neighbors=1)
+    pairs = estimator.attribute(fitted.queries, rows, n_neighbors=1)
     for end in estimator.targets_.ends_of_log_odds(estimator.bank_.target_names):
         names = [*pairs]
         start, stop = (names.index(f"{name}_log_odds{end}") for name in ("neighbor", "query"))

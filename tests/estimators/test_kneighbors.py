@@ -78,7 +78,7 @@ def test_neighbours_are_those_of_scikit_learn_in_the_transformed_space(fitted, q
         expected = nearest.kneighbors_graph(transformed, mode=mode)
         np.testing.assert_allclose(graph.toarray(), expected.toarray(), rtol=1e-4, atol=1e-5)
         assert (np.diff(graph.indptr) == k).all()
-    np.testing.assert_array_equal(fitted.distance_to_bank(queries), distances[:, 0])
+    np.testing.assert_array_equal(fitted.neighborhood(queries)["distance"], distances[:, 0])
 
 
 def test_predictions_in_the_given_space_are_means_over_the_neighbours():
@@ -160,7 +160,7 @@ def test_rows_that_a_query_must_not_see_are_no_neighbours():
         nearest = NearestNeighbors(n_neighbors=4).fit(space[earlier])
         assert ids[i].tolist() == earlier[nearest.kneighbors(space[[i]])[1][0]].tolist()
     assert reg.kneighbors_graph(None, 4).nnz == (ids >= 0).sum()
-    np.testing.assert_array_equal(reg.distance_to_bank(), distances[:, 0])
+    np.testing.assert_array_equal(reg.neighborhood()["distance"], distances[:, 0])
 
 
 def test_of_shards_they_are_those_of_the_whole_bank(tmp_path):

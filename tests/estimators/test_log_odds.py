@@ -63,8 +63,8 @@ def log_odds(p):
 
 def check_sums(clf, queries, rows=X, ends=("",), output=None):
     """Assert that parts are between the log odds of probabilities."""
-    pairs = clf.attribute_adjustments(queries, rows, n_neighbors=4)
-    whole = clf.attribute_predictions(queries)
+    pairs = clf.attribute(queries, rows, n_neighbors=4)
+    whole = clf.attribute(queries, of="predictions")
     at_queries, at_rows = clf.predict_proba(queries), clf.predict_proba(None)
     if output is not None:
         at_queries, at_rows = at_queries[output], at_rows[output]
@@ -110,7 +110,7 @@ def test_parts_sum_to_the_log_odds_of_probabilities(two, three, queries):
 
 def test_amounts_are_the_share_of_the_trend_in_the_log_odds(two):
     """By column b (a(query) - a(row)), and with interplay b (log F(query) - log F(row))."""
-    found = two.attribute_adjustments(NEW, X)
+    found = two.attribute(NEW, X)
     trend, offset = two.bank_.trend, two.bank_.neighbors.offset
     inputs = two.embed(NEW).inputs
     at = X.index.get_indexer(found.neighbor), NEW.index.get_indexer(found["query"])
@@ -133,7 +133,7 @@ def test_the_amount_is_that_of_the_one_column_that_tells_the_classes_apart():
     rows = np.repeat(cells, 40, axis=0)
     y = np.tile(np.arange(40) % 10 == 0, 4) ^ (rows[:, 0] == 1)
     clf = nona(max_iter=30).fit(rows, y)
-    parts = clf.attribute_predictions(cells)
+    parts = clf.attribute(cells, of="predictions")
     rise = parts.x0[2] - parts.x0[0]
     assert rise == pytest.approx(2 * np.log(9), rel=0.25)
     assert abs(parts.x1).max() < 0.05 * rise
@@ -141,7 +141,7 @@ def test_the_amount_is_that_of_the_one_column_that_tells_the_classes_apart():
 
 
 def test_a_difference_has_one_amount(two):
-    found = two.attribute_adjustments(X[:60], X)
+    found = two.attribute(X[:60], X)
     start, end = (X.home.loc[found[name]].to_numpy() for name in ("neighbor", "query"))
     up = found.home[(start == "rent") & (end == "own")]
     down = found.home[(start == "own") & (end == "rent")]
@@ -153,12 +153,12 @@ def test_a_difference_has_one_amount(two):
 
 
 def test_amounts_are_differences_of_effects(three):
-    pairs = three.attribute_adjustments(NEW, X, n_neighbors=3)
-    of_query, of_row = (three.attribute_predictions(t).set_index("query") for t in (NEW, X))
+    pairs = three.attribute(NEW, X, n_neighbors=3)
+    of_query, of_row = (three.attribute(t, of="predictions").set_index("query") for t in (NEW, X))
     for name in ("income_bad", "home_late"):
         effects = of_query[name][pairs["query"]].to_numpy() - of_row[name][pairs.neighbor]
         np.testing.assert_allclose(pairs[name], effects, atol=EXACT)
-    means = three.attribute_predictions()[[f"{name}_paid" for name in X]].mean()
+    means = three.attribute(of="predictions")[[f"{name}_paid" for name in X]].mean()
     assert abs(means).max() < EXACT
 
 
@@ -168,7 +168,7 @@ def test_signs_on_a_real_table():
     table = table[["mean radius", "mean smoothness", "mean concave points"]]
     for labels, sign in ((y, -1), (1 - y, 1)):
         clf = nona(n_estimators=1).fit(table[:300], labels[:300])
-        parts = clf.attribute_predictions(table[300:])
+        parts = clf.attribute(table[300:], of="predictions")
         for name in table:
             assert sign * np.corrcoef(parts[name], table[name][300:])[0, 1] > 0.7
 
@@ -191,7 +191,7 @@ def test_groups_and_weights():
     )
     check_sums(clf, NEW)
     check_sums(clf, None)
-    parts, weights = clf.attribute_predictions(), 1 + np.arange(150) % 3
+    parts, weights = clf.attribute(of="predictions"), 1 + np.arange(150) % 3
     assert abs(np.average(parts[[*X]], axis=0, weights=weights)).max() < 1e-6
     check_sums(nona(max_iter=5, class_weight="balanced").fit(X, THREE == "paid"), NEW)
 
@@ -206,7 +206,7 @@ def test_earlier_rows():
     clf = nona(max_iter=3, similarity="features").fit(X, TWO, times="income")
     found = check_sums(clf, NEW.assign(income=100.0))
     assert len(found) == 4 * len(NEW)
-    assert len(clf.attribute_adjustments(NEW.assign(income=1.0), X)) == 0
+    assert len(clf.attribute(NEW.assign(income=1.0), X)) == 0
 
 
 def test_added_and_removed_rows(two):
@@ -214,17 +214,17 @@ def test_added_and_removed_rows(two):
     clf.add_neighbors(NEW[:3], ["good"] * 3)
     clf.remove_neighbors(names=["loan 0", "loan 1"])
     rows = pd.concat([X, NEW[:3]])
-    found = clf.attribute_adjustments(NEW[3:], rows)
+    found = clf.attribute(NEW[3:], rows)
     parts = found[["neighbor_log_odds", *X, "interplay", "other"]].sum(axis=1)
     np.testing.assert_allclose(parts, found.query_log_odds, rtol=EXACT)
-    own = clf.attribute_adjustments(NEW[:1], rows, n_neighbors=1)
+    own = clf.attribute(NEW[:1], rows, n_neighbors=1)
     assert own.neighbor.tolist() == [NEW.index[0]]
     assert (own[[*X]] == 0).all(axis=None)
 
 
 def test_one_column_has_no_interplay():
     clf = nona(max_iter=3).fit(X[["income"]], TWO)
-    found = clf.attribute_adjustments(NEW[["income"]], X[["income"]])
+    found = clf.attribute(NEW[["income"]], X[["income"]])
     assert [*found][3:] == ["target", "neighbor_log_odds", "income", "other", "query_log_odds"]
     parts = found[["neighbor_log_odds", "income", "other"]].sum(axis=1)
     np.testing.assert_allclose(parts, found.query_log_odds, rtol=EXACT)
@@ -244,16 +244,16 @@ def test_columns_inside_a_model_are_those_after_its_steps():
     pipeline = make_pipeline(scaler, nona(max_iter=3)).fit(numbers, TWO)
     model = unwrap(FixedThresholdClassifier(pipeline, threshold=0.3, pos_label="good"))
     scaled = scaler.transform(numbers), scaler.transform(new)
-    expected = pipeline[-1].attribute_adjustments(scaled[1], scaled[0])
-    pd.testing.assert_frame_equal(model.attribute_adjustments(new, numbers), expected)
-    expected = pipeline[-1].attribute_predictions(scaled[1])
-    pd.testing.assert_frame_equal(model.attribute_predictions(new), expected)
+    expected = pipeline[-1].attribute(scaled[1], scaled[0])
+    pd.testing.assert_frame_equal(model.attribute(new, numbers), expected)
+    expected = pipeline[-1].attribute(scaled[1], of="predictions")
+    pd.testing.assert_frame_equal(model.attribute(new, of="predictions"), expected)
 
 
 def test_the_estimator_stays_as_it_is(two):
     before = two.predict_proba(NEW)
-    two.attribute_adjustments(NEW, X)
-    two.attribute_predictions(NEW)
+    two.attribute(NEW, X)
+    two.attribute(NEW, of="predictions")
     assert torch.is_grad_enabled()
     np.testing.assert_array_equal(two.predict_proba(NEW), before)
 
@@ -273,15 +273,15 @@ def test_other_similarities_have_no_amounts(clf, chosen):
     clf.fit(X, TWO)
     text = rf"needs similarity='features', .* got similarity_='{chosen}'"
     with pytest.raises(ValueError, match=f"attribute_adjustments of classes {text}"):
-        clf.attribute_adjustments(NEW, X)
+        clf.attribute(NEW, X)
     with pytest.raises(ValueError, match=f"attribute_predictions {text}"):
-        clf.attribute_predictions(NEW)
+        clf.attribute(NEW, of="predictions")
 
 
 def test_errors_name_what_is_missing(two):
     with pytest.raises(ValueError, match=r"features must be the table given to fit.*got None"):
-        two.attribute_adjustments(NEW)
+        two.attribute(NEW)
     with pytest.raises(ValueError, match="features must have a row for each name in the bank"):
-        two.attribute_adjustments(NEW, X[5:])
+        two.attribute(NEW, X[5:])
     with pytest.raises(ValueError, match="n_neighbors must be an integer from 1 to 150, got 0"):
-        two.attribute_adjustments(NEW, X, n_neighbors=0)
+        two.attribute(NEW, X, n_neighbors=0)

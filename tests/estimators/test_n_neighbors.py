@@ -109,7 +109,7 @@ def test_networks_share_the_number(kind):
     estimator = make(kind, n_neighbors=np.int64(8), n_estimators=3).fit(X, y)
     assert [head.n_neighbors for head in heads(estimator)] == [3, 3, 2]
     assert estimator.n_neighbors_ == 8
-    assert estimator.n_nonzero_weights(X[:50]).max() <= 8
+    assert estimator.neighborhood(X[:50])["n_nonzero_weights"].max() <= 8
 
 
 @OF_NONA
@@ -125,7 +125,7 @@ def test_softstep_is_capped_at_the_number(kind):
     for step in ("s1", "s2"):
         knn = make(kind, n_neighbors=4, softstep=step).fit(X, y)
         assert knn.n_neighbors_ <= 4
-        assert knn.n_nonzero_weights(X[:50]).max() <= 4
+        assert knn.neighborhood(X[:50])["n_nonzero_weights"].max() <= 4
 
 
 @pytest.mark.slow
@@ -134,7 +134,7 @@ def test_softstep_is_capped_at_the_number(kind):
 def test_weightings_that_end_may_be_capped_further(kind, weighting):
     X, y = data(kind)
     estimator = make(kind, n_neighbors=6, weighting=weighting).fit(X, y)
-    assert estimator.n_nonzero_weights(X[:50]).max() <= 6
+    assert estimator.neighborhood(X[:50])["n_nonzero_weights"].max() <= 6
 
 
 def test_all_rows_may_have_weight():
@@ -153,13 +153,13 @@ def test_auto_chooses_a_number_for_each_network(kind):
     chosen = [head.n_neighbors for head in heads(estimator)]
     assert set(chosen) <= set(N_NEIGHBORS)
     assert estimator.n_neighbors_ == min(sum(chosen), len(X))
-    assert estimator.n_nonzero_weights(X[:50]).max() <= sum(chosen)
+    assert estimator.neighborhood(X[:50])["n_nonzero_weights"].max() <= sum(chosen)
 
 
 @OF_NONA
 def test_auto_without_validation_rows_is_the_number_of_training(kind):
     X, y = data(kind, n_outputs=2)
-    estimator = make(kind, n_neighbors="auto", early_stopping=False).fit(X, y)
+    estimator = make(kind, n_neighbors="auto", validation_fraction=None).fit(X, y)
     start = START_N_NEIGHBORS if kind is NONARegressor else START_N_NEIGHBORS_OF_CLASSES
     assert [head.n_neighbors for head in heads(estimator)] == [start, start]
 
@@ -172,7 +172,7 @@ def test_auto_is_at_least_ten_of_all_networks_together(n_networks, least):
 @EACH
 def test_auto_is_at_most_all_rows(kind):
     X, y = data(kind, n_rows=6)
-    estimator = make(kind, n_neighbors="auto", early_stopping=False).fit(X, y)
+    estimator = make(kind, n_neighbors="auto", validation_fraction=None).fit(X, y)
     assert estimator.n_neighbors_ <= 6
     assert np.isfinite(predictions(estimator, X)).all()
 
@@ -207,7 +207,7 @@ def test_auto_caps_the_step_that_does_not_end(kind):
     assert make(kind, n_neighbors="auto", softstep="s2").fit(X, y).n_neighbors_ in N_NEIGHBORS
     s1 = make(kind, n_neighbors="auto", softstep="s1").fit(X, y)
     assert s1.network_.head.n_neighbors is None
-    assert s1.n_nonzero_weights(X).max() <= s1.n_neighbors_ <= len(X)
+    assert s1.neighborhood(X)["n_nonzero_weights"].max() <= s1.n_neighbors_ <= len(X)
 
 
 # -- with everything else ---------------------------------------------------------------------
@@ -308,7 +308,7 @@ def test_sample_weights_and_groups(kind):
         estimator = make(kind, n_neighbors=k, softstep="s2") if "Soft" in kind.__name__ else None
         estimator = estimator or make(kind, n_neighbors=k)
         estimator.fit(X, y, sample_weight=weight, groups=groups)
-        assert estimator.n_nonzero_weights(X).max() <= estimator.n_neighbors_
+        assert estimator.neighborhood(X)["n_nonzero_weights"].max() <= estimator.n_neighbors_
     with pytest.raises(ValueError, match="number of training rows, 100, got 101"):
         make(kind, n_neighbors=101).fit(X, y, sample_weight=weight)
 
@@ -328,4 +328,4 @@ def test_a_step_on_similarities_bounds_the_rows_as_well(kind):
     X, y = data(kind)
     estimator = make(kind, n_neighbors=8, softstep="s2").fit(X, y)
     assert estimator.n_neighbors_ == 8
-    assert estimator.n_nonzero_weights(X).max() <= 8
+    assert estimator.neighborhood(X)["n_nonzero_weights"].max() <= 8

@@ -172,7 +172,7 @@ def test_rows_that_are_all_alike_predict_their_mean(softstep):
     X, y = np.ones((40, 2)), np.arange(40.0)
     reg = softstep_knn(trend=None, softstep=softstep, softstep_on="rank", n_neighbors=None)
     reg.fit(X, y)
-    k = 40 if softstep == "s2" else reg.n_nonzero_weights(X[:1])[0]
+    k = 40 if softstep == "s2" else reg.neighborhood(X[:1])["n_nonzero_weights"][0]
     np.testing.assert_allclose(reg.predict(X[:1]), y[:k].mean(), rtol=1e-5)  # of float32
 
 
@@ -802,7 +802,7 @@ def test_training_parameters_arrive(estimator, plane, monkeypatch):
         return train_network(network, train, valid, config, **kwargs)
 
     monkeypatch.setattr(ensemble, "train_network", spy)
-    reg = clone(estimator).set_params(early_stopping=True, validation_fraction=0.3, **parameters)
+    reg = clone(estimator).set_params(validation_fraction=0.3, **parameters)
     reg.fit(X, y)
     assert {name: seen[name] for name in parameters} == parameters
     assert (seen["n_train"], seen["n_valid"]) == (84, 36)

@@ -351,7 +351,7 @@ def test_dense_queries_of_a_wide_fit_are_finite_numbers():
 @pytest.mark.parametrize("chosen", [[0], [True] * 12, []])
 def test_columns_of_a_sparse_matrix_are_no_categories(X, chosen, untrained):
     with pytest.raises(ValueError, match=r"categorical_features must be 'from_dtype' or None"):
-        make(NONARegressor, categorical_features=chosen).fit(X, Y)
+        make(NONARegressor, table_encoder=TableEncoder(categorical_features=chosen)).fit(X, Y)
 
 
 def test_a_fit_to_categories_has_no_sparse_queries():

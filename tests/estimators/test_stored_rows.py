@@ -15,6 +15,7 @@ from nona_sklearn import (
     NONAClassifier,
     NONARegressor,
     SoftStepKNeighborsRegressor,
+    TableEncoder,
     unwrap,
 )
 
@@ -114,7 +115,9 @@ def test_other_rows_are_not_told(rows, model):
 
 def test_a_row_whose_encoding_is_made_of_targets_is_told_by_its_name(rows):
     X, y = rows
-    clf = NONAClassifier(**QUICK, max_categories=2).fit(X[:60], y[:60] > 0)
+    clf = NONAClassifier(table_encoder=TableEncoder(max_categories=2), **QUICK).fit(
+        X[:60], y[:60] > 0
+    )
     assert len(told(clf.explain, X[3:4])) == 1
     assert told(clf.explain, X[60:]) == []
 

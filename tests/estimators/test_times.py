@@ -80,12 +80,12 @@ def answers(reg, classifies=False):
         "heaviest": weights,
         "ids": ids,
         "graph": reg.kneighbors_graph(None, 4).toarray(),
-        "sizes": reg.effective_n_neighbors(),
-        "counts": reg.n_nonzero_weights(),
-        "distance": reg.distance_to_bank(),
+        "sizes": reg.neighborhood()["effective_n_neighbors"],
+        "counts": reg.neighborhood()["n_nonzero_weights"],
+        "distance": reg.neighborhood()["distance"],
     }
     if reg.softstep is not None:
-        found["soft"] = reg.soft_n_neighbors()
+        found["soft"] = reg.neighborhood()["soft_n_neighbors"]
     if classifies:
         return found | {"proba": reg.predict_proba(None)}
     return found | {
@@ -382,7 +382,7 @@ def test_queries_have_earlier_neighbors(table, by_column):
     older = frame.assign(day=frame.day - pd.Timedelta("100D"))
     assert np.isnan(by_column.predict(older)).all()
     newer = frame.assign(day=frame.day + pd.Timedelta("100D"))
-    assert (by_column.n_nonzero_weights(newer) > 0).all()
+    assert (by_column.neighborhood(newer)["n_nonzero_weights"] > 0).all()
     with pytest.raises(ValueError, match="an array does not tell which column is 'day'"):
         by_column.predict(frame.to_numpy())
 

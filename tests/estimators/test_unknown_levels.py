@@ -17,6 +17,7 @@ from nona_sklearn import (
     ShardedNeighbors,
     SoftStepKNeighborsClassifier,
     SoftStepKNeighborsRegressor,
+    TableEncoder,
     counterfactuals,
     load,
     save,
@@ -129,7 +130,9 @@ def test_all_paths_agree(path, name, tmp_path, request):
 
 
 def test_arrays_agree():
-    model = NONARegressor(**QUICK, categorical_features=[1]).fit(as_array(TRAIN), Y)
+    model = NONARegressor(table_encoder=TableEncoder(categorical_features=[1]), **QUICK).fit(
+        as_array(TRAIN), Y
+    )
     X = as_array(UNKNOWN[:6])
     expected = answers(model, X)
     gaps = np.column_stack([X[:, 0], np.full(len(X), np.nan)])
@@ -298,7 +301,7 @@ def test_displays_take_queries_of_unknown_levels(regressor):
     found = counterfactuals(regressor, X, TRAIN, at_least=threshold)
     assert found["level"].iloc[0] == X["level"].iloc[0]
     assert found["prediction"].iloc[0] == pytest.approx(regressor.predict(X)[0])
-    moves = regressor.attribute_adjustments(X, TRAIN)
+    moves = regressor.attribute(X, TRAIN)
     sums = moves[["target", "a", "level", "interplay", "other"]].sum(axis=1)
     np.testing.assert_allclose(sums, moves["adjusted_target"], rtol=1e-5, atol=1e-5)
     assert X["level"].iloc[0] in NeighborsReport(regressor, X, TRAIN)._repr_html_()

@@ -26,6 +26,7 @@ from nona_sklearn import (
     NONARegressor,
     SoftStepKNeighborsClassifier,
     SoftStepKNeighborsRegressor,
+    TrainingOptions,
     load,
     save,
 )
@@ -338,7 +339,7 @@ class TestBadInput:
 
     def test_without_early_stopping(self):
         with pytest.raises(ValueError, match="X_val needs early_stopping=True"):
-            small(early_stopping=False).fit(X[TRAIN], Y[TRAIN], **SET)
+            small(validation_fraction=None).fit(X[TRAIN], Y[TRAIN], **SET)
 
     def test_rows_without_a_time_cannot_join(self):
         with pytest.raises(ValueError, match="add_validation=True needs the times of X_val"):
@@ -459,9 +460,9 @@ class TestSplits:
         features[110:] = features[80:110]
         fold = np.where((np.arange(140) >= 80) & (np.arange(140) < 110), 0, -1)
         fits = [
-            small(n_estimators=1, adjust=False, learning_rate_init=1e-12).set_params(
-                validation_fraction=PredefinedSplit(fold)
-            )
+            small(
+                n_estimators=1, adjust=False, training=TrainingOptions(learning_rate_init=1e-12)
+            ).set_params(validation_fraction=PredefinedSplit(fold))
             for _ in range(2)
         ]
         for reg, later in zip(fits, [y[80:110], y[80:110][::-1]], strict=True):

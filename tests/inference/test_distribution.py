@@ -11,11 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from nona_sklearn import (
-    NONAHead,
-    NONARegressor,
-    SoftStepKNeighborsRegressor,
-)
+from nona_sklearn import NONAHead, NONARegressor, SoftStep, SoftStepKNeighborsRegressor
 from nona_sklearn._data.sample import Embedded
 from nona_sklearn._data.splits import Split
 from nona_sklearn._inference import calibration as calibration_module
@@ -976,7 +972,9 @@ def test_intervals_of_an_average_cover():
 @pytest.mark.parametrize("softstep_on", ["rank", "similarity"])
 def test_k_nearest_neighbours_have_distributions_too(plane, softstep_on):
     X, X_test, y, y_test = plane
-    knn = SoftStepKNeighborsRegressor(softstep_on=softstep_on, max_iter=5, random_state=0)
+    knn = SoftStepKNeighborsRegressor(
+        max_iter=5, random_state=0, softstep=SoftStep("s1", on=softstep_on)
+    )
     knn.fit(X, y)
     assert 0.75 < interval_coverage(knn, X_test, y_test, 0.9) <= 1
 

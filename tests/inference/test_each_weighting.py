@@ -280,7 +280,9 @@ def test_neighbours_and_sizes_are_those_of_the_weights(name, n_estimators):
         np.testing.assert_allclose(found, -np.sort(-weights, axis=1)[:, :3], atol=1e-6)
         np.testing.assert_allclose(np.take_along_axis(weights, ids, 1), found, atol=1e-6)
         sizes = 1 / (weights**2).sum(axis=1)
-        np.testing.assert_allclose(reg.effective_n_neighbors(queries), sizes, rtol=1e-4)
+        np.testing.assert_allclose(
+            reg.neighborhood(queries)["effective_n_neighbors"], sizes, rtol=1e-4
+        )
 
 
 @pytest.mark.parametrize("queries", [X_test, None])
@@ -410,10 +412,10 @@ def test_softstep_k_nn(name, softstep_on, kind):
     knn = kind(
         weighting=name,
         similarity="l2",
-        softstep_on=softstep_on,
         max_iter=2,
         trend=None,
         random_state=0,
+        softstep=SoftStep("s1", on=softstep_on),
         **({"smoothing": False} if classes else {}),
     ).fit(X, LABELS if classes else y)
     for queries in (X_test, None):

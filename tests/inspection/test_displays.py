@@ -23,6 +23,7 @@ from nona_sklearn import (
     NeighborsDisplay,
     NONAClassifier,
     NONARegressor,
+    SoftStep,
     SoftStepKNeighborsClassifier,
     SoftStepKNeighborsRegressor,
     StepDisplay,
@@ -227,7 +228,7 @@ def test_all_rows_with_weight_are_drawn_if_they_are_few(plane, ax):
     X, X_test, y, _ = plane
     reg = NONARegressor(n_estimators=1, max_iter=1, weighting="sparsemax", random_state=0)
     reg.fit(X, y)
-    sizes = reg.n_nonzero_weights(X_test)
+    sizes = reg.neighborhood(X_test)["n_nonzero_weights"]
     few = int(sizes.argmin())
     display = NeighborsDisplay.from_estimator(reg, X_test[few : few + 1], ax=ax)
     assert len(display.weights) == min(64, sizes[few])
@@ -327,7 +328,7 @@ class TestStepDisplay:
     def test_one_curve_for_each_query(self, plane, ax):
         reg = NONARegressor(
             n_estimators=2,
-            softstep={"step": "s2", "params": "pointwise"},
+            softstep=SoftStep(step="s2", params="pointwise"),
             max_iter=5,
             random_state=0,
         ).fit(plane[0], plane[2])
@@ -710,7 +711,7 @@ class TestEffectDisplay:
         X, _, reg = sales
         display = EffectDisplay.from_estimator(reg, X, "area", ax=ax)
         assert display.values.tolist() == sorted(X["area"].dropna())
-        parts = reg.attribute_predictions(X)
+        parts = reg.attribute(X, of="predictions")
         np.testing.assert_allclose(display.effects[0], parts["area"][X["area"].idxmin()])
         assert display.effects[-1] - display.effects[0] > 200  # about 5 a square metre
         assert ax.get_xlabel() == "area"
@@ -738,7 +739,7 @@ class TestEffectDisplay:
         thirds = pd.qcut(y.fillna(400), 3, labels=["low", "middle", "high"])
         both = pd.DataFrame({"third": thirds.astype(str), "dear": dear})
         clf = NONAClassifier(**params).fit(X, both)
-        parts = clf.attribute_predictions(X)
+        parts = clf.attribute(X, of="predictions")
         options = new | {"output": 0, "class_of_interest": "low"}
         low = EffectDisplay.from_estimator(clf, X, "area", **options)
         effect = parts["area_third_low"]

@@ -385,7 +385,7 @@ def test_rows_that_are_not_on_the_map_are_among_the_others(flats, regressor):
 def test_effects_are_those_that_predictions_have(flats, regressor):
     X, _, queries, _ = flats
     effects = explored(regressor, queries, None, X).effects
-    parts = regressor.attribute_predictions(None)
+    parts = regressor.attribute(None, of="predictions")
     sizes = parts[[*X.columns]].abs().mean().sort_values(ascending=False)
     assert [each.feature_name for each in effects.displays] == [*sizes.index[sizes > 0]]
     assert effects.together == pytest.approx(parts["interplay"].var() / parts["prediction"].var())

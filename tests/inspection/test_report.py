@@ -275,7 +275,7 @@ def test_adjustments_sum_to_what_is_adjusted(flats, regressor):
 
 def test_the_columns_that_adjust_most_come_first_and_the_rest_last(flats, regressor):
     X, _, query = flats
-    table = regressor.attribute_adjustments(query, X, n_neighbors=4)
+    table = regressor.attribute(query, X, n_neighbors=4)
     page = Page(NeighborsReport(regressor, query, X, n_neighbors=4)._repr_html_())
     names = [name for name in page.lines("Adjustments by column") if name]
     assert ('"other" is the sum of small parts' in " ".join(page.texts)) == ("other" in names)
@@ -298,7 +298,7 @@ def test_factors_of_odds_lead_from_each_row_to_the_query(flats, classifier):
     own = probabilities.argmax()
     assert number(last[0]) == pytest.approx(probabilities[own] / probabilities[1 - own], rel=0.05)
     assert len({*last}) == 1
-    table = classifier.attribute_adjustments(query, X, n_neighbors=4)
+    table = classifier.attribute(query, X, n_neighbors=4)
     largest = abs(table[X.columns]).sum().idxmax()
     signed = table[largest] * (1 if own == 1 else -1)
     for i, name in enumerate(rows):

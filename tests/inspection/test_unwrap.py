@@ -142,8 +142,10 @@ def test_alone_its_results_are_those_of_the_estimator(houses):
     ):
         np.testing.assert_array_equal(actual, expected)
     for quantiles in (0.5, [0.1, 0.9]):
-        expected = reg.predict(X_test, quantiles=quantiles)
-        np.testing.assert_array_equal(ours.predict(X_test, quantiles=quantiles), expected)
+        expected = reg.predict_quantiles(X_test, quantiles=quantiles)
+        np.testing.assert_array_equal(
+            ours.predict_quantiles(X_test, quantiles=quantiles), expected
+        )
     np.testing.assert_array_equal(ours.predict_cdf(None, 2.0), reg.predict_cdf(None, 2.0))
     assert ours.score(None, prices) == reg.score(None, prices)
 
@@ -210,7 +212,7 @@ def test_wrong_arguments_are_errors(model, houses):
     with pytest.raises(ValueError, match="quantiles must be from 0 to 1, got 2"):
         ours.predict_quantiles(houses[2], 2)
     with pytest.raises(ValueError, match="return_std=True is of the mean"):
-        ours.predict(houses[2], return_std=True, quantiles=0.5)
+        ours.predict_quantiles(houses[2], return_std=True, quantiles=0.5)
     with pytest.raises(ValueError, match="y must be what the target can be, got -1"):
         ours.predict_cdf(houses[2], -1)
     with pytest.raises(ValueError, match=r"transformer takes, got -1\.0 in row 0"):
@@ -239,7 +241,9 @@ def test_weights_are_those_of_the_inner_estimator(fitted, houses):
         if method in ("kneighbors_graph", "neighbor_weights"):
             found, expected = found.toarray(), expected.toarray()
         np.testing.assert_array_equal(found, expected)
-    np.testing.assert_array_equal(ours.effective_n_neighbors(), inner.effective_n_neighbors())
+    np.testing.assert_array_equal(
+        ours.neighborhood()["effective_n_neighbors"], inner.neighborhood()["effective_n_neighbors"]
+    )
     np.testing.assert_array_equal(ours.embed(X_test).embeddings, inner.embed(scaled).embeddings)
     assert ours.explain(ours.embed(X_test)).equals(ours.explain(X_test))
     change = inner.influence(scaled, np.log(houses[3]))
@@ -255,7 +259,7 @@ def test_prices_come_back_in_prices(fitted, houses):
     levels = [0.1, 0.5, 0.9]
     quantiles = np.exp(inner.predict_quantiles(scaled, levels))
     np.testing.assert_allclose(ours.predict_quantiles(X_test, levels), quantiles)
-    np.testing.assert_allclose(ours.predict(X_test, quantiles=0.5), quantiles[:, 1])
+    np.testing.assert_allclose(ours.predict_quantiles(X_test, quantiles=0.5), quantiles[:, 1])
     some = np.quantile(prices, levels)
     expected = inner.predict_cdf(scaled, np.log(some))
     np.testing.assert_array_equal(ours.predict_cdf(X_test, some), expected)
@@ -478,8 +482,8 @@ def test_the_size_of_a_neighbourhood(houses):
     X, prices, X_test, _ = houses
     knn = SoftStepKNeighborsRegressor(similarity="log_l2", max_iter=1, random_state=0)
     model = make_pipeline(StandardScaler(), knn).fit(X, prices)
-    sizes = model[-1].soft_n_neighbors(model[0].transform(X_test))
-    np.testing.assert_array_equal(unwrap(model).soft_n_neighbors(X_test), sizes)
+    sizes = model[-1].neighborhood(model[0].transform(X_test))["soft_n_neighbors"]
+    np.testing.assert_array_equal(unwrap(model).neighborhood(X_test)["soft_n_neighbors"], sizes)
 
 
 # -- pictures -----------------------------------------------------------------------------------
@@ -557,8 +561,8 @@ def test_columns_of_a_pipeline_are_those_after_its_steps():
         found = getattr(unwrap(model), method)(X[-4:], X[:-4], n_neighbors=2)
         expected = getattr(inner, method)(scaled[-4:], scaled[:-4], n_neighbors=2)
         pd.testing.assert_frame_equal(found, expected)
-    own = unwrap(model).attribute_distances(None, X[:-4], n_neighbors=1)
+    own = unwrap(model).attribute(None, X[:-4], n_neighbors=1, of="distances")
     assert len(own) == 116
     logs = logarithms(nona(n_estimators=1)).fit(X[:-4], y[:-4])
     with pytest.raises(ValueError, match="needs targets that are not transformed"):
-        unwrap(logs).attribute_adjustments(X[-4:], X[:-4])
+        unwrap(logs).attribute(X[-4:], X[:-4])

@@ -136,7 +136,7 @@ def test_which_tables_are_wide(shape, numerical_embedding, expected):
     n_rows, n_columns = shape
     X = noise(n_columns, n_rows)
     options = {"similarity": "l2", "numerical_embedding": numerical_embedding}
-    reg = NONARegressor(n_estimators=1, max_iter=1, early_stopping=False, **options)
+    reg = NONARegressor(n_estimators=1, max_iter=1, validation_fraction=None, **options)
     reg.fit(X, X[:, 0])
     first = next(reg.network_.embedding.children())
     found = first.out_features if isinstance(first, torch.nn.Linear) else None
@@ -159,7 +159,7 @@ def test_components_are_not_trained():
     X, y = few_of_many(80, 100)
     weights = [
         NONARegressor(
-            similarity="l2", n_estimators=1, max_iter=n, early_stopping=False, random_state=0
+            similarity="l2", n_estimators=1, max_iter=n, validation_fraction=None, random_state=0
         )
         .fit(X, y)
         .network_.embedding[0]

@@ -675,7 +675,7 @@ def train_in_two_processes(folder):
         ).fit(X, y)
         losses = [epoch["train_loss"] for epoch in reg.history_]
         np.save(f"{folder}/{os.environ['RANK']}.{adjust}.npy", np.r_[reg.predict(X), losses])
-    short = reg.set_params(max_time=1e-9 if os.environ["RANK"] == "1" else 1e9).fit(X, y)
+    short = reg.set_params(training__max_time=1e-9 if os.environ["RANK"] == "1" else 1e9).fit(X, y)
     assert [epoch.get("stopped") for epoch in short.history_] == ["max_time"]
 
 

@@ -506,7 +506,7 @@ MIXED = ["number", "gaps", "rare", "ordered", "numbered", "many"]
 def mixed():
     """A regressor of a raw table, and the table."""
     table = raw_table()[MIXED]
-    reg = NONARegressor(max_categories=20, **QUICK)
+    reg = NONARegressor(table_encoder=TableEncoder(max_categories=20), **QUICK)
     return reg.fit(table, np.arange(60.0)), table
 
 
@@ -536,7 +536,9 @@ def test_a_raw_table_goes_in(mixed, tmp_path):
 def test_classes_of_unknown_levels_are_those_of_the_estimator(trend, tmp_path):
     table, queries = raw_table()[MIXED], further_rows(raw_table())[MIXED]
     labels = np.c_[np.arange(60) % 5 == 0, np.arange(60) % 2].astype(int)
-    clf = NONAClassifier(max_categories=20, trend=trend, **QUICK).fit(table, labels)
+    clf = NONAClassifier(trend=trend, table_encoder=TableEncoder(max_categories=20), **QUICK).fit(
+        table, labels
+    )
     alone = clf.predict_proba(replace(clf.embed(queries), added=None))
     assert np.abs(np.subtract(clf.predict_proba(queries), alone)).max() > 0.05
     path = tmp_path / "model.onnx"

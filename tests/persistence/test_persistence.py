@@ -43,6 +43,7 @@ from nona_sklearn import (
     SoftStepKNeighborsClassifier,
     SoftStepKNeighborsRegressor,
     TableEncoder,
+    TrainingOptions,
 )
 from nona_sklearn._inference.bank import NeighborBank
 from nona_sklearn._inference.neighbors import Neighbors
@@ -180,7 +181,7 @@ def test_parameters_come_back(params, tmp_path):
         NONARegressor(hidden_layer_sizes=range(8, 10)),
         NONARegressor(hidden_layer_sizes=pd.Index([8, 9])),
         NONARegressor(hidden_layer_sizes=pd.Series([8, 9])),
-        NONARegressor(categorical_features=np.arange(10) == 1),
+        NONARegressor(table_encoder=TableEncoder(categorical_features=np.arange(10) == 1)),
         TableEncoder(np.array([1, 2])),
         TableEncoder(np.array(["a", "b"], dtype=object)),
     ],
@@ -968,7 +969,7 @@ def test_formats_that_are_no_numbers_are_refused(saved, text, tmp_path):
 
 def test_parameters_that_have_come_since_are_as_by_default(tmp_path):
     path = tmp_path / "model.safetensors"
-    nona_sklearn.save(NONARegressor(max_iter=7, max_time=3), path)
+    nona_sklearn.save(NONARegressor(max_iter=7, training=TrainingOptions(max_time=3)), path)
 
     def older(content):
         name, parameters, fitted = content["estimator"]
@@ -1490,9 +1491,7 @@ def test_files_whose_embedding_has_a_trend_predict_as_they_did(name, trend, tmp_
                 found = method(queries)
                 np.testing.assert_allclose(found, expected[f"{name}_{key}"], rtol=0, atol=1e-5)
         if trend is not None:
-            table = loaded.attribute_adjustments(
-                expected["X"][1:3], expected["features"], n_neighbors=2
-            )
+            table = loaded.attribute(expected["X"][1:3], expected["features"], n_neighbors=2)
             amounts = np.stack([table[each] for each in ("x0", "x1", "x2", "other")], axis=1)
             np.testing.assert_allclose(amounts, expected["adjusted_amounts"], rtol=0, atol=1e-5)
             weights = expected["adjusted_feature_weights"]

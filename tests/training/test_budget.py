@@ -23,6 +23,7 @@ from nona_sklearn import (
     NONARegressor,
     SoftStepKNeighborsClassifier,
     SoftStepKNeighborsRegressor,
+    TrainingOptions,
 )
 from nona_sklearn._data.sample import Sample
 from nona_sklearn._estimators import fitting
@@ -262,7 +263,11 @@ def test_the_pace_is_that_of_some_rows(plane, monkeypatch):
     monkeypatch.setattr(loop, "FOLLOWING_ROWS", 100)
     assert loop.measure_pace(None, sample, config) == (10.0, 2.0)
     monkeypatch.setattr(loop, "CALIBRATING_ROWS", 400)  # in a given space
-    given = SoftStepKNeighborsRegressor(pool_size=20)._architecture().config(1000)
+    given = (
+        SoftStepKNeighborsRegressor(training=TrainingOptions(pool_size=20))
+        ._architecture()
+        .config(1000)
+    )
     assert loop.measure_pace(None, sample, given) == (10.0, 8.0)
     assert tried == [(50, 1)] * 3
 

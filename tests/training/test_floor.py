@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from nona_sklearn import NONAClassifier, NONAHead, NONARegressor, load, save
+from nona_sklearn import NONAClassifier, NONAHead, NONARegressor, TrainingOptions, load, save
 from nona_sklearn._inference.evaluation import Evaluation
 from nona_sklearn._inference.neighbors import Neighbors
 from nona_sklearn._training import loop, refinement
@@ -95,7 +95,7 @@ def test_equal_targets_leave_nothing_to_predict():
 
 def test_a_training_in_vain_is_repeated_at_a_lower_rate(attempts):
     rates = attempts(1.5, 0.9)
-    reg = NONARegressor(**QUICK, learning_rate_init=0.01).fit(X, Y)
+    reg = NONARegressor(training=TrainingOptions(learning_rate_init=0.01), **QUICK).fit(X, Y)
     assert rates == [0.01, RETRY_RATE * 0.01]
     assert in_vain(reg) == [False]
     slow = {**QUICK, "learning_rate_init": RETRY_RATE * 0.01}

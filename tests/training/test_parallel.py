@@ -15,7 +15,7 @@ import torch
 from sklearn.base import clone
 from skorch.callbacks import Callback
 
-from nona_sklearn import NONAClassifier, NONARegressor
+from nona_sklearn import NONAClassifier, NONARegressor, TrainingOptions
 from nona_sklearn._training import ensemble, loop
 from nona_sklearn._training.ensemble import train_in_threads
 from nona_sklearn._training.net import NONANet
@@ -72,7 +72,7 @@ def test_a_failure_in_a_thread_is_raised_and_the_earlier_model_stays(plane):
     model = NONARegressor(n_estimators=2, **SHORT).fit(X, y)
     before, prediction = vars(model).copy(), model.predict(X_test)
     with pytest.raises(ValueError, match="training diverged with learning_rate_init=1e\\+30"):
-        model.set_params(learning_rate_init=1e30).fit(X, y)
+        model.set_params(training__learning_rate_init=1e30).fit(X, y)
     assert {**vars(model), "learning_rate_init": "auto"} == before
     np.testing.assert_array_equal(model.predict(X_test), prediction)
 
@@ -97,7 +97,7 @@ def test_ctrl_c_ends_all_threads(plane, monkeypatch, listening):
 
     monkeypatch.setattr(loop, "NONANet", Interrupted)
     with pytest.raises(KeyboardInterrupt):
-        model.set_params(max_iter=10**6, n_iter_no_change=10**6).fit(X, y)
+        model.set_params(max_iter=10**6, training__n_iter_no_change=10**6).fit(X, y)
     assert set(threading.enumerate()) == before
     np.testing.assert_array_equal(model.predict(X_test), prediction)
 
@@ -126,7 +126,7 @@ def test_ctrl_c_while_threads_start_ends_them(plane, monkeypatch, listening, aft
     monkeypatch.setattr(threads, "ThreadPoolExecutor", Interrupting)
     monkeypatch.setattr(Interrupting, "after", after)
     with pytest.raises(KeyboardInterrupt):
-        model.set_params(max_iter=10**6, n_iter_no_change=10**6).fit(X, y)
+        model.set_params(max_iter=10**6, training__n_iter_no_change=10**6).fit(X, y)
     assert set(threading.enumerate()) == before
     assert torch.get_num_threads() == 2
     with ThreadPoolExecutor(1) as pool:
@@ -218,7 +218,9 @@ def test_with_callbacks_one_network_after_another(plane):
             seen.append((threading.current_thread(), id(net)))
 
     torch.set_num_threads(2)
-    NONARegressor(n_estimators=2, callbacks=[Watch()], **SHORT).fit(plane[0], plane[2])
+    NONARegressor(n_estimators=2, training=TrainingOptions(callbacks=[Watch()]), **SHORT).fit(
+        plane[0], plane[2]
+    )
     threads, nets = zip(*seen, strict=True)
     assert set(threads) == {threading.current_thread()}
     assert nets == (nets[0],) * 3 + (nets[3],) * 3
@@ -242,9 +244,9 @@ def test_a_budget_counts_from_the_same_moment_for_all(plane):
     """They train at the same time: each has all of it, and its first epoch in any case."""
     torch.set_num_threads(2)
     model = NONARegressor(n_estimators=3, **SHORT)
-    spent = clone(model).set_params(max_time=1e-9).fit(plane[0], plane[2])
+    spent = clone(model).set_params(training__max_time=1e-9).fit(plane[0], plane[2])
     assert [epoch["stopped"] for epoch in spent.history_] == ["max_time"] * 3
-    ample = clone(model).set_params(max_time=1e9).fit(plane[0], plane[2])
+    ample = clone(model).set_params(training__max_time=1e9).fit(plane[0], plane[2])
     free = model.fit(plane[0], plane[2])
     np.testing.assert_array_equal(ample.predict(plane[1]), free.predict(plane[1]))
 

@@ -18,6 +18,7 @@ from nona_sklearn import (
     NONARegressor,
     SoftStep,
     SoftStepKNeighborsRegressor,
+    TrainingOptions,
 )
 from nona_sklearn._data.sample import Sample
 from nona_sklearn._inference.evaluation import Evaluation
@@ -460,7 +461,9 @@ def test_large_tables_have_a_recipe_of_their_own():
     few, many = 2**16, 2**16 + 1
     assert recipe(NONARegressor(), few) == (2048, 0.02, 9)
     assert recipe(NONARegressor(), many) == (4096, 0.01, 24)
-    assert recipe(NONARegressor(pool_size=50, learning_rate_init=0.5), many) == (50, 0.5, 24)
+    assert recipe(
+        NONARegressor(training=TrainingOptions(pool_size=50, learning_rate_init=0.5)), many
+    ) == (50, 0.5, 24)
     extracting = NONARegressor(feature_extractor=nn.Identity)
     assert recipe(extracting, few) == recipe(extracting, many) == (2048, 0.01, 10)
 
@@ -595,7 +598,9 @@ def test_each_network_starts_from_a_fresh_copy_of_the_callbacks(plane):
             counts.append(self.n_epochs)
 
     callback = CountEpochs()
-    reg = NONARegressor(n_estimators=2, max_iter=3, callbacks=[callback], random_state=0)
+    reg = NONARegressor(
+        n_estimators=2, max_iter=3, random_state=0, training=TrainingOptions(callbacks=[callback])
+    )
     reg.fit(plane[0], plane[2])
     assert counts == [1, 2, 3, 1, 2, 3]
     assert reg.callbacks == [callback]

@@ -362,7 +362,7 @@ def test_what_is_kept_of_residuals_is_that_of_leave_one_out(set_aside):
     """The kernel leaves the row out of its neighbours' residuals, too, as predictions do."""
     rows, targets = X[:200], Y[:200] + np.random.RandomState(0).randn(200)
     options = {"trend": "kernel", "similarity": "log_l2"}
-    reg = knn(**options, early_stopping=set_aside).fit(rows, targets)
+    reg = knn(early_stopping=set_aside, **options).fit(rows, targets)
     (valid,) = reg.validation_indices_ if set_aside else [np.arange(200)]
     found = []
     for kept in (0.0, 1.0):

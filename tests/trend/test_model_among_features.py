@@ -243,11 +243,11 @@ def test_rows_with_times_weights_or_a_validation_set(kind):
 
 def test_parts_of_predictions_and_adjustments_sum(fitted):
     for queries in (QUERIES, None):
-        found = fitted.attribute_predictions(queries)
+        found = fitted.attribute(queries, of="predictions")
         parts = found[["mean", *TABLE, "interplay"]].sum(axis=1)
         np.testing.assert_allclose(parts, found["prediction"], rtol=1e-9)
         np.testing.assert_allclose(found["prediction"], fitted.predict(queries), rtol=1e-9)
-        moved = fitted.attribute_adjustments(queries, X, n_neighbors=3)
+        moved = fitted.attribute(queries, X, n_neighbors=3)
         parts = moved[["target", *TABLE, "interplay", "other"]].sum(axis=1)
         np.testing.assert_allclose(parts, moved["adjusted_target"], rtol=1e-9)
     assert np.corrcoef(found["size"], X["size"])[0, 1] > 0.9

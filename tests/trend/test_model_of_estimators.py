@@ -158,7 +158,7 @@ def test_columns_have_the_amounts_of_an_additive_model(fitted):
     model = with_share_of(fitted, 1.0)
     for head in model.network_.head.heads:
         head.credibility = (1.0,)
-    table = model.attribute_adjustments(QUERIES[:4], TABLE[:90], n_neighbors=3)
+    table = model.attribute(QUERIES[:4], TABLE[:90], n_neighbors=3)
     function = model.bank_.trend.functions[-1]
     for _, line in table.iterrows():
         row, query = TABLE.loc[[line["neighbor"]]], QUERIES.loc[[line["query"]]]
@@ -172,7 +172,7 @@ def test_columns_have_the_amounts_of_an_additive_model(fitted):
 
 def test_amounts_of_columns_sum_to_adjustments(fitted):
     for X in (QUERIES[:3], None):
-        table = fitted.attribute_adjustments(X, TABLE[:90], n_neighbors=3)
+        table = fitted.attribute(X, TABLE[:90], n_neighbors=3)
         moved = table["adjusted_target"] - table["target"]
         np.testing.assert_allclose(table[[*TABLE, "other"]].sum(axis=1), moved, atol=1e-9)
 
@@ -327,8 +327,8 @@ def test_a_query_without_earlier_rows_has_no_amounts():
     X = TABLE[:90].assign(day=np.arange(90.0))
     model = fit(nona(), X, times="day")
     early = QUERIES[:1].assign(day=-1.0)
-    assert len(model.attribute_adjustments(early, X)) == 0
-    assert len(model.attribute_adjustments(None, X, n_neighbors=2)) > 90
+    assert len(model.attribute(early, X)) == 0
+    assert len(model.attribute(None, X, n_neighbors=2)) > 90
 
 
 def test_a_given_random_state_repeats_it():

@@ -92,7 +92,7 @@ def test_contributions_sum_to_predictions(fitted):
 
 
 def test_amounts_of_columns_sum_to_adjustments(fitted):
-    table = fitted.attribute_adjustments(NEW[:3], features=X, n_neighbors=3)
+    table = fitted.attribute(NEW[:3], features=X, n_neighbors=3)
     moved = table["adjusted_target"] - table["target"]
     np.testing.assert_allclose(table[["x0", "x1", "x2", "other"]].sum(axis=1), moved, rtol=1e-6)
     # What columns do not explain is what is left out of the neighbours' residuals.

@@ -166,7 +166,7 @@ class EffectDisplay(Display):
 
     See Also
     --------
-    NONARegressor.attribute_predictions : The effects of all columns, as a table.
+    NONARegressor.attribute : The effects of all columns, as a table.
 
     Examples
     --------
@@ -208,7 +208,7 @@ class EffectDisplay(Display):
         output : int, default=0
             Number of the output, if there are several.
         class_of_interest : label, optional
-            The class whose log odds are drawn, as in `attribute_predictions`. None: the second of
+            The class whose log odds are drawn, as in `attribute`. None: the second of
             two classes. For more classes, it must be given.
         ax, line_kwargs, bar_kwargs : optional, as for :meth:`plot`
 
@@ -242,7 +242,7 @@ class EffectDisplay(Display):
         if not is_whole(output, 0, n_outputs - 1):
             raise ValueError(f"output must be from 0 to {n_outputs - 1}, got {output!r:.100}")
         block, sign, name = _block_of(model, output, class_of_interest)
-        parts = model.attribute_predictions(X)
+        parts = model.attribute(X, of="predictions")
         # After "query", a block has the mean, the columns of X, and two further columns.
         column = list(parts)[2 + j + block * (n_columns + 3)]
         table = X if hasattr(X, "columns") else np.asarray(X)
@@ -274,7 +274,7 @@ class EffectDisplay(Display):
 
 
 def _block_of(model: Any, output: int, label: Any) -> tuple[int, int, str]:
-    """Return the block of `attribute_predictions`, the sign of its amounts, and their name."""
+    """Return the block of `attribute`, the sign of its amounts, and their name."""
     name = model.target_names_[output] if model.target_names_ else "target"
     if not is_classifier(model.estimator):
         if label is not None:
