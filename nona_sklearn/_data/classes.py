@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from .._utils.arrays import spans_of
 from .._utils.storable import storable
 from .._utils.validation import are_missing, check_lengths, is_missing
-from ..attention import ClassHead
+from ..attention.head import ClassHead
 from ..losses import ASSoftmaxLoss, LogLoss, MultilabelASSoftmaxLoss
 from .names import ends_of_outputs
 from .row_values import row_values

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from .._utils.storable import storable
 from .._utils.validation import check_lengths, is_real
-from ..attention import NONAHead
+from ..attention.head import NONAHead
 from .names import labels_of, target_names_of
 from .row_values import row_numbers
 from .scaler import refuse_tiny_spread

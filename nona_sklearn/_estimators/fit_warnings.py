@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from itertools import chain, islice
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from sklearn.base import is_classifier
@@ -22,7 +22,10 @@ from .._data.training_data import TrainingData
 from .._inference.held_out import outputs_by_chance
 from .._inference.relations import Relation, related_factor
 from .._training.ensemble import most_are_in_vain
-from .fitting import Training, embed_unknown, trained
+from .queries import embed_unknown, trained
+
+if TYPE_CHECKING:
+    from .fitting import Training
 
 #: Least number of values of identifiers, such as numbers of persons, and bounds of the mean number
 #: of rows per value.

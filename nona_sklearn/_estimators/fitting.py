@@ -18,7 +18,7 @@ from .._data.rows import Rows
 from .._data.sample import Embedded, Sample, TableRows
 from .._data.source import largest_entry
 from .._data.splits import Split
-from .._data.tables import check_table, column_named, exchange_column, labels_of_fit
+from .._data.tables import check_table, column_named, labels_of_fit
 from .._data.training_data import TrainingData, ValidationSet, naming_validation_set, values_of_new
 from .._inference.bank import NeighborBank
 from .._inference.calibration import (
@@ -45,7 +45,7 @@ from .._trend.trend import Trend
 from .._utils.random import local_seed
 from .architectures import Architecture
 from .parameters import FEATURES, validate_parameters
-from .queries import embed_rows
+from .queries import embed_rows, embed_unknown, trained
 from .trends import (
     additive_beside,
     feature_weights,
@@ -388,17 +388,6 @@ def _load_weights(network: NeighborNetwork, estimator: Any) -> None:
     network.load_state_dict(earlier_weights, strict=False)
 
 
-def trained(fitted: Any) -> tuple[NeighborNetwork, NeighborBank]:
-    """Return the trained networks, and the bank in their space.
-
-    If rows are found among the features, both are part of the trend.
-    """
-    bank = fitted.bank_
-    if bank.trend is not None and bank.trend.networks is not None:
-        return bank.trend.networks
-    return fitted.network_, bank
-
-
 # -- the bank ----------------------------------------------------------------------------------
 
 
@@ -499,29 +488,3 @@ def _unknown_levels(training: Training, bank: NeighborBank) -> UnknownLevels | N
     if not shares.any():
         return None
     return UnknownLevels.from_shares(shares, bank.neighbors, training.architecture.classifies)
-
-
-# -- embedding ---------------------------------------------------------------------------------
-
-
-def embed_unknown(
-    encoder: Any,
-    network: NeighborNetwork,
-    X: Tensor,
-    column: int,
-    rows: slice | np.ndarray = slice(None),
-    rare: np.ndarray | None = None,
-    table: Any = None,
-) -> Embedded:
-    """Embed rows of an encoded table as if a column's levels were unknown.
-
-    Unknown levels are encoded like the `rare` rows (positions) or, without any, by the mean.
-    """
-    # In the `table`, rows get the level of a random row, since a model may refuse unknown levels.
-    is_unknown = torch.from_numpy(encoder.source_ == column)
-    typical = X.mean(dim=0) if rare is None or len(rare) == 0 else X[rare[0]]
-    encoded, given = torch.where(is_unknown, typical, X[rows]), None
-    if table is not None:
-        donors = np.random.RandomState(0).permutation(len(X))
-        given = exchange_column(table, np.arange(len(X))[rows], column, donors[rows])
-    return Embedded(embed(network, encoded), network, inputs=TableRows(encoded, given))

@@ -21,7 +21,7 @@ from .._data.names import Names, in_order_of, labels_of, warn_of_other_order
 from .._data.rows import Rows
 from .._data.sample import Embedded, TableRows
 from .._data.source import Source, TableSource, largest_entry
-from .._data.tables import labels_of_fit, stack_rows
+from .._data.tables import exchange_column, labels_of_fit, stack_rows
 from .._data.times import read_new_times, read_query_times
 from .._inference.bank import NeighborBank
 from .._inference.evaluation import Evaluation
@@ -191,6 +191,29 @@ def bank_row_as_query(fitted: Any, row: Any) -> Embedded:
     return Embedded(embeddings, fitted.network_, bank.names_of(np.array(positions)), ids)
 
 
+def embed_unknown(
+    encoder: Any,
+    network: NeighborNetwork,
+    X: Tensor,
+    column: int,
+    rows: slice | np.ndarray = slice(None),
+    rare: np.ndarray | None = None,
+    table: Any = None,
+) -> Embedded:
+    """Embed rows of an encoded table as if a column's levels were unknown.
+
+    Unknown levels are encoded like the `rare` rows (positions) or, without any, by the mean.
+    """
+    # In the `table`, rows get the level of a random row, since a model may refuse unknown levels.
+    is_unknown = torch.from_numpy(encoder.source_ == column)
+    typical = X.mean(dim=0) if rare is None or len(rare) == 0 else X[rare[0]]
+    encoded, given = torch.where(is_unknown, typical, X[rows]), None
+    if table is not None:
+        donors = np.random.RandomState(0).permutation(len(X))
+        given = exchange_column(table, np.arange(len(X))[rows], column, donors[rows])
+    return Embedded(embed(network, encoded), network, inputs=TableRows(encoded, given))
+
+
 # -- evaluation --------------------------------------------------------------------------------
 
 
@@ -259,6 +282,17 @@ def explanation_of(
         taken=set() if bank.names is None else {*bank.names},
         target_names=bank.target_names,
     )
+
+
+def trained(fitted: Any) -> tuple[NeighborNetwork, NeighborBank]:
+    """Return the trained networks, and the bank in their space.
+
+    If rows are found among the features, both are part of the trend.
+    """
+    bank = fitted.bank_
+    if bank.trend is not None and bank.trend.networks is not None:
+        return bank.trend.networks
+    return fitted.network_, bank
 
 
 def number_of_neighbors(estimator: Any, k: int | None) -> int:

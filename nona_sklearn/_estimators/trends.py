@@ -24,7 +24,7 @@ from .._trend.kernel_trend import PEAKS, KernelTrend, LeftOut, weigh_features
 from .._trend.model_trend import Classes, ModelTrend, Numbers
 from .._trend.trend import Trend
 from .._utils.validation import is_whole
-from ..attention import NONAHead
+from ..attention.head import NONAHead
 from ..embedding import WeightedFeatures
 from ..weighting import Triangular
 

@@ -18,7 +18,7 @@ from .._trend.trend import Trend
 from .._utils.arrays import as_tensor
 from .._utils.storable import storable
 from .._utils.validation import check_all_known
-from ..attention import AverageHead, NONAHead
+from ..attention.head import AverageHead, NONAHead
 from ..attention.prediction import Offset
 from .distribution import Calibration
 from .evaluation import Evaluation

@@ -18,7 +18,7 @@ from torch import Tensor
 from .._data.row_values import apply_weights, weighted_quantiles
 from .._data.sample import Embedded
 from .._data.splits import Split
-from ..attention import AverageHead, NONAHead
+from ..attention.head import AverageHead, NONAHead
 from .bank import NeighborBank
 from .distribution import N_ERRORS, Calibration, GridValues, Noise, Noisy, weighted_mean
 from .evaluation import Evaluation

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from .._utils.arrays import spans
 from .._utils.threads import WORKERS, cached_property
-from ..attention import AverageHead, NONAHead
+from ..attention.head import AverageHead, NONAHead
 from ..attention.prediction import Candidates, compare_all, nearest_by_l2, rows_of
 from .index import METRICS
 from .influence import TrendShifts, changes_with, changes_without, influence_of_block

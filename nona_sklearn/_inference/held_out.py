@@ -20,8 +20,7 @@ from .._data.row_values import normalize_mean
 from .._data.sample import Embedded
 from .._data.splits import Split
 from .._utils.threads import cached_property
-from ..attention import AverageHead, ClassHead, NONAHead
-from ..attention.head import prior_mean, trust_radius_of
+from ..attention.head import AverageHead, ClassHead, NONAHead, prior_mean, trust_radius_of
 from ..losses import LogLoss, log
 from .bank import NeighborBank
 from .evaluation import Evaluation

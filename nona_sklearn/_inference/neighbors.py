@@ -12,8 +12,8 @@ from torch import Tensor
 from .._data.splits import have_earlier
 from .._trend.trend import Trend
 from .._utils.threads import cached_property
-from ..attention import AverageHead, NONAHead
 from ..attention.functional import Excluded, Pairs
+from ..attention.head import AverageHead, NONAHead
 from ..attention.prediction import Offset
 from .index import GraphIndex, Index, make_index
 

@@ -18,7 +18,7 @@ from .._trend.trend import Trend
 from .._utils.arrays import sparse_rows
 from .._utils.storable import storable
 from .._utils.threads import cached_property
-from ..attention import ClassHead, NONAHead
+from ..attention.head import ClassHead, NONAHead
 from ..losses import log
 from .bank import NeighborBank
 from .evaluation import Evaluation

@@ -19,8 +19,7 @@ from .._data.row_values import weighted_quantiles
 from .._data.sample import Embedded
 from .._data.splits import Split
 from .._utils.arrays import spans_of
-from ..attention import AverageHead, ClassHead, NONAHead
-from ..attention.head import prior_mean
+from ..attention.head import AverageHead, ClassHead, NONAHead, prior_mean
 from ..losses import log
 from .bank import NeighborBank
 from .distribution import Calibration, Distribution

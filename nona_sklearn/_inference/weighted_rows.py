@@ -10,8 +10,8 @@ from torch.nn import functional as F
 
 from .._utils.arrays import sparse_rows
 from .._utils.threads import cached_property
-from ..attention import ClassHead
 from ..attention.functional import Excluded
+from ..attention.head import ClassHead
 from ..attention.prediction import Rows
 from ..ranking import nearest_first
 

@@ -11,7 +11,7 @@ from sklearn.base import is_classifier
 from .._data.sample import Embedded, TableRows
 from .._estimators.attributions import Adjustments, additive_trend
 from .._inference.explanation import Explanation
-from .displays.neighbors import choose_output
+from .displays.base import choose_output
 from .unwrap import Unwrapped, unwrap_one_output
 
 

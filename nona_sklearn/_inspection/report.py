@@ -33,7 +33,7 @@ from .counterfactuals import (
     find_counterfactuals,
     make_outcome,
 )
-from .displays.neighbors import check_class, check_number
+from .displays.base import check_class, check_number
 from .formatting import (
     WORDS,
     Unit,

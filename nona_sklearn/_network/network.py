@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from .._data.rows import Rows
 from .._utils.arrays import EMBED_BLOCK, spans
-from ..attention import AverageHead, NONAHead
+from ..attention.head import AverageHead, NONAHead
 from ..embedding import MLPEmbedding
 from .extractor import ExtractorEmbedding
 

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from .._trend.additive_trend import AdditiveFunction
 from .._utils.arrays import as_tensor
 from .._utils.storable import CODECS, MODULE_FACTORIES, Codec
-from ..attention import AverageHead, ClassHead, NONAHead
+from ..attention.head import AverageHead, ClassHead, NONAHead
 from ..embedding import (
     ACTIVATIONS,
     FeatureWeights,

@@ -25,8 +25,8 @@ from .._network.network import NeighborNetwork
 from .._utils.extras import import_extra
 from .._utils.files import as_path, destination, put_in_place
 from .._utils.validation import check_flag, check_levels, check_n_neighbors
-from ..attention import AverageHead, ClassHead, NONAHead
 from ..attention.functional import adjusted_mean, attenuation
+from ..attention.head import AverageHead, ClassHead, NONAHead
 from ..losses import log
 from ..similarity import l2
 from ..softstep import STEPS, scale_similarity

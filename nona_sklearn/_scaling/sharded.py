@@ -34,7 +34,7 @@ from .._utils.arrays import spans
 from .._utils.files import as_path, new_folder
 from .._utils.snapshots import snapshot
 from .._utils.validation import check_flag, check_ids, check_n_neighbors, is_whole
-from ..attention import AverageHead, NONAHead
+from ..attention.head import AverageHead, NONAHead
 from ..attention.prediction import Candidates
 from .shard_folder import Entry, Folder
 

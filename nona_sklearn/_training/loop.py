@@ -20,7 +20,7 @@ from skorch.utils import noop
 from torch import Generator, Tensor, nn
 from torch.utils.data import TensorDataset
 
-from .._data.training_data import Sample
+from .._data.sample import Sample
 from .._network.extractor import FeatureExtractor
 from .._network.network import NeighborNetwork
 from .._utils.threads import FairSemaphore

@@ -16,7 +16,7 @@ from torch.optim import AdamW
 from torch.optim.optimizer import Optimizer
 from torch.utils.data import TensorDataset
 
-from .._data.training_data import Sample
+from .._data.sample import Sample
 from .._inference.evaluation import Evaluation
 from .._network.network import NeighborNetwork
 from .._utils.arrays import spans

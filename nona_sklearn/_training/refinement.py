@@ -10,12 +10,11 @@ from typing import Any
 import torch
 from torch import Generator, Tensor, nn
 
-from .._data.training_data import Sample
+from .._data.sample import Sample
 from .._inference.evaluation import Evaluation
 from .._inference.neighbors import Neighbors
 from .._network.network import NeighborNetwork
-from ..attention import ClassHead, NONAHead
-from ..attention.head import prior_mean
+from ..attention.head import ClassHead, NONAHead, prior_mean
 from ..losses import NEGLIGIBLE_LOSS
 from .pools import DatasetPool
 

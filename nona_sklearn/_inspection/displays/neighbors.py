@@ -11,7 +11,14 @@ from sklearn.base import is_classifier
 from ..._estimators.queries import bank_row_as_query
 from ..._utils.validation import check_integer
 from ..unwrap import unwrap
-from .base import Display, class_colors, legend_beside
+from .base import (
+    Display,
+    check_class,
+    check_number,
+    choose_output,
+    class_colors,
+    legend_beside,
+)
 
 MOST_ROWS = 64  # drawn rows if `n_neighbors` is not given
 MOST_NAMES = 40  # names that have room
@@ -278,19 +285,6 @@ class NeighborsDisplay(Display):
             handle.set_sizes([LARGEST_DOT / 2])
 
 
-def choose_output(model, n_outputs, output):
-    """Return the number and the name of an output, given one of the two."""
-    names = model.target_names_ or ()
-    choices = [*range(n_outputs), *names]
-    if output is None and n_outputs == 1:
-        output = 0
-    if output not in choices:
-        raise ValueError(f"output must be one of {choices}, got {output!r:.100}")
-    number = names.index(output) if output in names else output
-    plain = "target" if n_outputs == 1 else f"target_{number}"
-    return number, names[number] if names else plain
-
-
 def _names_of(bank, positions, row_names):
     """Return names of rows of the bank, (k,), from `row_names` if a row's id has one."""
     names = bank.names_of(positions)
@@ -335,18 +329,3 @@ def _check_one_of(X, y_true, row):
         raise ValueError(
             f"y_true must be None with row, whose target is known, got {y_true!r:.100}"
         )
-
-
-def check_number(y_true):
-    """Raise if a true target is not one number."""
-    if y_true is None:
-        return
-    given = np.asarray(y_true)
-    if given.size != 1 or given.dtype.kind not in "biuf" or not np.isfinite(given).all():
-        raise ValueError(f"y_true must be a number, got {y_true!r:.100}")
-
-
-def check_class(label, classes):
-    """Raise if a label is no class given to fit."""
-    if label is not None and (np.ndim(label) or label not in classes):
-        raise ValueError(f"y_true must be one of the classes of fit, got {label!r}")
