@@ -5,7 +5,7 @@ the targets of real training rows, each adjusted for how its row differs from th
 the rows behind every prediction can be listed. Terms are explained in ``docs/glossary.md``.
 """
 
-from ._data.rows import Rows
+from ._data.sample import Rows
 from ._data.table_encoder import TableEncoder
 from ._estimators.nona import NONAClassifier, NONARegressor
 from ._estimators.parameters import ASSoftmax, TrainingOptions
@@ -20,8 +20,7 @@ from ._inspection.report import NeighborsReport
 from ._inspection.unwrap import unwrap
 from ._network.extractor import FeatureExtractor
 from ._persistence.file import load, save
-from ._persistence.onnx import export_onnx
-from ._persistence.onnx_table import onnx_inputs
+from ._persistence.onnx import export_onnx, onnx_inputs
 from ._scaling.sharded import ShardedNeighbors, save_shards
 from ._version import __version__ as __version__
 from .attention import ClassHead, NONAHead, neighbor_attention, neighbor_weights

@@ -28,7 +28,7 @@ from . import (
     SoftStepKNeighborsRegressor,
     TableEncoder,
 )
-from ._utils.extras import lacks
+from ._utils.validation import lacks
 from .datasets import load_ames
 
 MIN_ROWS = 30

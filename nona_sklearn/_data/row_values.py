@@ -15,8 +15,7 @@ from sklearn.utils import _safe_indexing, check_array, indexable
 from sklearn.utils.validation import _num_samples
 from torch import Tensor
 
-from .._utils.arrays import object_array
-from .._utils.validation import are_missing, check_lengths, unmasked
+from .._utils.validation import are_missing, check_lengths, object_array, unmasked
 
 
 def as_array(values: Any) -> np.ndarray:

@@ -5,26 +5,306 @@ A source selects training rows, learns how to encode them, and encodes queries i
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
-from scipy.sparse import issparse
+from scipy.sparse import csr_array, issparse
+from scipy.sparse.linalg import norm
+from scipy.special import ndtri
 from sklearn.base import BaseEstimator
-from sklearn.preprocessing import StandardScaler
+from sklearn.decomposition import TruncatedSVD
+from sklearn.linear_model import Ridge
+from sklearn.preprocessing import RobustScaler, StandardScaler, normalize
 from sklearn.utils import check_array
-from sklearn.utils.validation import _num_samples
+from sklearn.utils.validation import _num_samples, check_is_fitted, validate_data
 from torch import Tensor
 
-from .._utils.arrays import EMBED_BLOCK, spans
-from .levels import columns_of_targets
-from .rows import Rows
-from .scaler import SmoothClipScaler, refuse_tiny_spread
-from .sparse_encoder import SparseEncoder, is_wide
+from .._utils.storable import storable
+from .._utils.validation import EMBED_BLOCK, spans
+from .column_spec import columns_of_targets, cross_fit
+from .sample import Rows
 from .table_encoder import TableEncoder
 from .tables import as_dense, check_table, read_again, refuse_no_table, rows_of
+
+LARGEST = 1e300  # largest scaled value before clipping, so that no square is infinite
+SMALLEST = 1e-150  # smallest spread whose square float64 holds
+BOUND = 3.0  # bound of clipped values
+LEAST_BULK = 2.0**-900  # least scale relative to the largest number, so that none is infinite
+
+#: A column is skewed if more than SKEWED_SHARE of its rows and more than SKEWED_ROWS rows are
+#: outliers, and if it has more than SKEWED_VALUES distinct values.
+SKEWED_SHARE, SKEWED_ROWS, SKEWED_VALUES = 0.05, 10, 10
+QUANTILE_LEVELS = np.linspace(0, 1, 101)  # levels of the stored quantiles of a skewed column
+LEAST_LEVEL = 0.005  # the least value has the normal score of this level
+
+
+@storable
+class SmoothClipScaler(RobustScaler):
+    """Centre by the median, scale by the interquartile range, and clip outliers smoothly.
+
+    ``x / sqrt(1 + (x / 3)^2)`` leaves the bulk nearly unchanged and bounds outliers by 3, so that
+    no row is far from the rest (Holzmueller et al., "Better by Default", section 3). The result is
+    independent of the unit.
+    """
+
+    # A column with equal quartiles, such as a rare category, is scaled by its standard deviation.
+    # A skewed column, with more than a twentieth of the rows beyond the bound, becomes normal
+    # scores before clipping: otherwise, the outliers would have almost equal values. A column of
+    # few values, or with a quarter of the rows at an end, does not become normal scores.
+
+    center_: np.ndarray
+    scale_: np.ndarray
+    # The defaults are for files of earlier versions, in which no column is skewed.
+    skewed_: np.ndarray = np.empty(0, dtype=np.intp)  # (n_skewed,), numbers of skewed columns
+    # (101, n_skewed): quantiles, which are means of two rows' values, and their normal scores.
+    quantiles_: np.ndarray = np.empty((len(QUANTILE_LEVELS), 0))
+    scores_: np.ndarray = np.empty((len(QUANTILE_LEVELS), 0))
+
+    def fit(self, X: np.ndarray, y: Any = None) -> SmoothClipScaler:
+        """Learn medians, scales and skewed columns of `X`, (n_samples, n_features)."""
+        # Dividing a column by a power of two is exact. Without the division, the unit would decide
+        # which columns scikit-learn treats as constant, and which squares overflow.
+        largest = abs(X).max(axis=0)
+        bulk = abs(np.percentile(X, self.quantile_range, axis=0)).max(axis=0)
+        unit = _next_power_of_two(np.where(bulk > LEAST_BULK * largest, bulk, largest))
+        largest = _next_power_of_two(largest)
+        super().fit(X / unit)
+        lower, upper = np.percentile(X / unit, self.quantile_range, axis=0)
+        deviation = StandardScaler().fit(X / largest).scale_ * (largest / unit)
+        outliers = (abs(X / unit - self.center_) > BOUND * self.scale_).sum(axis=0)
+        self.scale_ = np.where(upper > lower, self.scale_, deviation) * unit
+        self.center_ = self.center_ * unit
+        skewed = (upper > lower) & (outliers > max(SKEWED_ROWS, SKEWED_SHARE * len(X)))
+        # If a quarter of the rows are at an end, such as zeros among counts, their score would be
+        # far from the next score.
+        skewed &= (lower > X.min(axis=0) / unit) & (upper < X.max(axis=0) / unit)
+        self._fit_scores(X, unit, np.flatnonzero(skewed))
+        return self
+
+    def _fit_scores(self, X: np.ndarray, unit: np.ndarray, skewed: np.ndarray) -> None:
+        """Store quantiles of skewed columns with enough values, and scale their normal scores."""
+        many = [len(np.unique(column)) > SKEWED_VALUES for column in X[:, skewed].T]
+        self.skewed_ = skewed = skewed[many]
+        # A quantile is a mean of two rows, since the stored scaler must not hold one row's value.
+        ordered = np.sort(X[:, skewed] / unit[skewed], axis=0)
+        quantiles = np.quantile(
+            (ordered[:-1] + ordered[1:]) / 2, QUANTILE_LEVELS, axis=0, method="lower"
+        )
+        self.quantiles_ = quantiles * unit[self.skewed_]
+        scores = [_normal_scores(column) for column in quantiles.T]
+        self.scores_ = np.reshape(scores, (-1, len(QUANTILE_LEVELS))).T
+        self.center_[self.skewed_] = 0.0
+        self.scale_[self.skewed_] = np.subtract(*ndtri([0.75, 0.25]))
+
+    def transform(self, X: np.ndarray) -> np.ndarray:
+        """Return `X`, (n_samples, n_features), checked and scaled to (-3, 3)."""
+        check_is_fitted(self)
+        checked = validate_data(
+            self, X, reset=False, dtype=np.float64, ensure_all_finite="allow-nan"
+        )
+        return self.scale(checked)
+
+    def scale(self, X: np.ndarray) -> np.ndarray:
+        """Return a checked array scaled; for one row, checks would double the time."""
+        if len(self.skewed_):
+            X = X.copy()
+            for j, *line in zip(self.skewed_, self.quantiles_.T, self.scores_.T, strict=True):
+                X[:, j] = np.interp(X[:, j], *line)
+        with np.errstate(over="ignore"):
+            scaled = (X - self.center_) / self.scale_
+        scaled = scaled.clip(-LARGEST, LARGEST)
+        return scaled / np.hypot(1, scaled / BOUND)
+
+
+def _normal_scores(quantiles: np.ndarray) -> np.ndarray:
+    """Return normal scores of quantiles; equal quantiles have the score of their mean level."""
+    _, which, counts = np.unique(quantiles, return_inverse=True, return_counts=True)
+    levels = np.bincount(which, QUANTILE_LEVELS) / counts
+    return ndtri(levels[which].clip(LEAST_LEVEL, 1 - LEAST_LEVEL))
+
+
+def _next_power_of_two(numbers: np.ndarray) -> np.ndarray:
+    """Return the next powers of two above numbers, or 1 for 0."""
+    exponent = np.frexp(numbers)[1]
+    return np.where(numbers > 0, np.ldexp(1.0, np.minimum(exponent, 1023)), 1.0)
+
+
+def refuse_tiny_spread(columns: np.ndarray, name: Callable[[int], str]) -> None:
+    """Raise if a column of (n, k) is not constant but its variance rounds to 0."""
+    spread = np.ptp(columns, axis=0)
+    tiny = ((spread > 0) & (spread < SMALLEST)).nonzero()[0]
+    if len(tiny):
+        raise ValueError(
+            f"{name(tiny[0])} holds values that differ by {spread[tiny[0]]:g} at most, too little "
+            f"to be squared: choose a unit in which they differ by more than {SMALLEST:g}"
+        )
+
+
+MOST_COMPONENTS = 300
+#: Number of candidate components if networks choose by the targets. Rare words need many.
+MOST_TO_CHOOSE_FROM = 1000
+MOST_ENTRIES = 2**25  # entries of an encoded matrix of more than 300 components, 256 MB
+#: Least number of training rows per component before a learned embedding. An embedding that has as
+#: many directions as rows memorises the rows.
+ROWS_PER_COMPONENT = 5
+ROWS_PER_CHOICE = 2
+ROUNDING = 1e-8  # as a share of a row's length
+ALPHAS = np.logspace(-2, 3, 11)  # for rows whose mean square length is 1
+#: Target standard deviation of a perfect model's scores. The scores then vary about as much as the
+#: largest components, whose mean square is 1 on average.
+DEVIATION = 4.0
+
+
+def is_wide(X: Any) -> bool:
+    """Return whether a validated table is a sparse matrix of more than 300 columns."""
+    return issparse(X) and X.shape[1] > MOST_COMPONENTS
+
+
+@storable
+class LinearScores:
+    """Predict targets by ridge regression, centred and in units of the targets' spread.
+
+    A network would find the linear direction of many columns slowly, and memorise rows meanwhile.
+    Scores of training rows are cross-fitted, so that they are near 0 without a linear effect.
+    """
+
+    coef_: np.ndarray  # (n_features, n_targets)
+    intercept_: np.ndarray  # (n_targets,)
+
+    def fit_transform(self, X: csr_array, targets: np.ndarray) -> np.ndarray:
+        """Return cross-fitted scores (n, n_targets) of training rows (n, n_features).
+
+        The regularisation for a target minimises the cross-fitted error.
+        """
+        mean = targets.mean(axis=0)
+        deviation = targets.std(axis=0)
+        scale = np.divide(DEVIATION, deviation, out=np.zeros_like(deviation), where=deviation > 0)
+        unit = np.sqrt(np.mean(norm(X, axis=1) ** 2)) or 1.0
+        X = X / unit
+        predictions = [cross_fit(partial(_fit_ridge, alpha), X, targets) for alpha in ALPHAS]
+        errors = [np.square(predicted - targets).sum(axis=0) for predicted in predictions]
+        best = np.argmin(errors, axis=0)
+        ridge = Ridge(ALPHAS[best]).fit(X, targets)
+        self.coef_ = np.reshape(ridge.coef_, (-1, X.shape[1])).T * scale / unit
+        self.intercept_ = (ridge.intercept_ - mean) * scale
+        return (np.choose(best, predictions) - mean) * scale
+
+    def transform(self, X: csr_array) -> np.ndarray:
+        """Return the scores (n, n_targets) of new rows (n, n_features)."""
+        return X @ self.coef_ + self.intercept_
+
+
+def _fit_ridge(
+    alpha: float, X: csr_array, targets: np.ndarray
+) -> Callable[[csr_array], np.ndarray]:
+    return Ridge(alpha).fit(X, targets).predict
+
+
+@storable
+class SparseEncoder:
+    """Encode a sparse matrix of many columns as coordinates along its leading singular vectors.
+
+    Rows keep their lengths or, `for_network`, have one length, at which the mean square of the
+    coordinates is 1. Components are not scaled, since their variances are informative.
+    """
+
+    svd_: TruncatedSVD  # as many singular vectors as the training rows allow
+    scores_: LinearScores | None  # follow the components; None without targets
+
+    def __init__(
+        self,
+        rows_per_component: int = 1,
+        max_components: int = MOST_COMPONENTS,
+        for_network: bool = False,
+    ):
+        self.rows_per_component = rows_per_component  # least number of training rows
+        self.max_components = max_components  # 300 with many rows
+        self.for_network = for_network  # whether rows have one length, and scores are appended
+
+    @classmethod
+    def to_choose_from(cls) -> SparseEncoder:
+        """Return an encoder with more components, from which networks choose by the targets."""
+        return cls(ROWS_PER_CHOICE, MOST_TO_CHOOSE_FROM, for_network=True)
+
+    @classmethod
+    def to_learn_from(cls) -> SparseEncoder:
+        """Return an encoder with as many components as a network can learn from."""
+        return cls(ROWS_PER_COMPONENT, for_network=True)
+
+    @property
+    def n_components(self) -> int:
+        """Return the number of components, which come before the scores."""
+        return len(self.svd_.components_)
+
+    @property
+    def n_features(self) -> int:
+        """Return the number of columns of the sparse matrix."""
+        return self.svd_.components_.shape[1]
+
+    def fit_transform(self, X: csr_array, targets: np.ndarray | None = None) -> np.ndarray:
+        """Return encoded training rows, (n, n_components [+ n_targets]), and learn the encoding.
+
+        Scores of the targets, (n, n_targets), follow the components if targets are given.
+        """
+        _refuse_large(X)
+        svd = TruncatedSVD(self.count_components(*X.shape), random_state=0)
+        self.svd_ = svd.set_output(transform="default")  # arrays, despite sklearn.set_config
+        with np.errstate(invalid="ignore", divide="ignore"):  # shares of a variance that is 0
+            components = self._scaled(svd.fit_transform(X), X)
+        self.scores_ = None
+        if targets is None or not self.for_network:
+            return components
+        self.scores_ = LinearScores()
+        return np.hstack([components, self.scores_.fit_transform(X, targets)])
+
+    def count_components(self, n_rows: int, n_features: int) -> int:
+        """Return the number of components for a matrix of this shape."""
+        most = min(self.max_components, max(MOST_COMPONENTS, MOST_ENTRIES // n_rows), n_features)
+        return min(most, max(1, n_rows // self.rows_per_component))
+
+    def transform_validated(self, X: Any) -> np.ndarray:
+        """Return an encoded sparse matrix or table, whose columns are already validated."""
+        if not issparse(X):
+            X = csr_array(check_array(X, dtype=np.float64, input_name="X"))
+        _refuse_large(X)
+        components = self._scaled(self.svd_.transform(X), X)
+        if self.scores_ is None:
+            return components
+        return np.hstack([components, self.scores_.transform(X)])
+
+    def _scaled(self, components: np.ndarray, X: csr_array) -> np.ndarray:
+        """Return coordinates (n, k), scaled to the lengths of X's rows, or to a common length.
+
+        Without scaling, rows of rare words, which the singular vectors miss, would be near zero.
+        """
+        lengths = norm(X, axis=1)
+        component_lengths = np.linalg.norm(components, axis=1)
+        seen = component_lengths > ROUNDING * lengths  # smaller lengths are rounding errors
+        factors = np.divide(
+            lengths, component_lengths, out=np.zeros_like(component_lengths), where=seen
+        )
+        components = components * factors[:, None]
+        if not self.for_network:
+            return components
+        return np.sqrt(components.shape[1]) * normalize(components)
+
+    def label_of(self, output: int) -> str:
+        """Return the name of an encoded column in messages."""
+        return f"component {output}"
+
+
+def _refuse_large(X: csr_array) -> None:
+    """Raise if an entry is beyond float32, so that squares do not overflow."""
+    largest = abs(X.data).max(initial=0.0)
+    if largest > np.finfo(np.float32).max:
+        raise ValueError(
+            f"Input X contains infinity or a value too large for float32: {largest:g}"
+        )
+
 
 #: Fitted attributes that exist for tables only, not for rows of a feature extractor.
 OF_TABLES = "n_features_in_", "feature_names_in_", "features_", "_column_labels"

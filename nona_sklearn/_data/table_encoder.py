@@ -15,17 +15,29 @@ from sklearn.impute import MissingIndicator, SimpleImputer
 from sklearn.utils._param_validation import Interval, RealNotInt, StrOptions
 from sklearn.utils.validation import _check_feature_names_in, check_is_fitted
 
-from .._utils.docs import Documented
-from .._utils.snapshots import replaced_when_done, snapshot
+from .._utils.bases import Documented
 from .._utils.storable import storable, storable_estimator
+from .._utils.threads import replaced_when_done, snapshot
 from .._utils.validation import is_whole
-from .column_spec import ColumnSpec, check_vectorizer, default_vectorizer
-from .columns import SHOWN, Column, read_columns
-from .forms import describe_reading, has_two_readings, read_strings, unreadable_in
-from .levels import FrequentLevels, LevelEncoder, codes_of
-from .names import free_name
+from .column_spec import (
+    ColumnSpec,
+    FrequentLevels,
+    LevelEncoder,
+    check_vectorizer,
+    codes_of,
+    default_vectorizer,
+)
+from .columns import (
+    SHOWN,
+    Column,
+    describe_reading,
+    has_two_readings,
+    read_columns,
+    read_strings,
+    unreadable_in,
+)
 from .row_values import as_array
-from .tables import as_dense, check_table, names_of_columns, select_columns
+from .tables import as_dense, check_table, free_name, names_of_columns, select_columns
 
 MOST_NAMED = 5  # columns in a warning
 #: Warn about a column of more than FEW categories if more than this share of its rows has a

@@ -16,22 +16,30 @@ from sklearn.utils.validation import _num_samples
 from torch import Tensor
 
 from .._utils.validation import check_lengths
-from .classes import (
+from .columns import Column, read_columns
+from .row_values import RowSelection, check_sample_weight, log_prior, multiply, number_groups
+from .sample import Sample
+from .source import Source
+from .splits import WINDOW, Split, split_as_given, split_by_time
+from .tables import (
+    Names,
+    in_order_of,
+    is_frame,
+    names_of_columns,
+    rows_of,
+    select_columns,
+    target_names_of,
+    warn_of_other_order,
+)
+from .targets import (
     ClassTargets,
     Factors,
+    RegressionTargets,
     find_factors,
     warn_of_classes,
     weigh_classes,
     weigh_values,
 )
-from .columns import Column, read_columns
-from .names import Names, in_order_of, target_names_of, warn_of_other_order
-from .row_values import RowSelection, check_sample_weight, log_prior, multiply, number_groups
-from .sample import Sample
-from .source import Source
-from .splits import WINDOW, Split, split_as_given, split_by_time
-from .tables import is_frame, names_of_columns, rows_of, select_columns
-from .targets import RegressionTargets
 from .times import TimeKind, read_query_times, read_times
 
 Targets = RegressionTargets | ClassTargets

@@ -12,11 +12,8 @@ from sklearn.base import is_classifier
 from sklearn.preprocessing import StandardScaler
 from torch import Tensor, nn
 
-from .._data.rows import Rows
-from .._data.sample import Sample
-from .._data.scaler import SmoothClipScaler
-from .._data.source import RowsSource, Source, TableSource
-from .._data.sparse_encoder import SparseEncoder
+from .._data.sample import Rows, Sample
+from .._data.source import RowsSource, SmoothClipScaler, Source, SparseEncoder, TableSource
 from .._data.table_encoder import TableEncoder
 from .._data.training_data import TrainingData
 from .._inference.held_out import (
@@ -36,12 +33,10 @@ from .._network.extractor import (
     supervised_components,
 )
 from .._network.network import NeighborNetwork
-from .._training.ensemble import count_networks
-from .._training.loop import TrainingConfig, check_callbacks
+from .._training.loop import TrainingConfig, check_callbacks, count_networks
 from .._training.net import LARGE, STEPS_OF_CLASSES
 from .._trend.model_trend import check_model
-from .._utils.arrays import MAX_WIDENED, real_valued
-from .._utils.validation import is_whole
+from .._utils.validation import MAX_WIDENED, is_whole, real_valued
 from ..embedding import FeatureWeights, MLPEmbedding, PeriodicEmbedding
 from ..softstep import SoftStep
 from ..weighting import make_weighting

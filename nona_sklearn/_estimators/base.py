@@ -12,32 +12,29 @@ import torch
 from sklearn.base import ClassNamePrefixFeaturesOutMixin
 from sklearn.utils.validation import check_is_fitted
 
-from .._data.names import Names, labels_of, warn_of_other_order
 from .._data.sample import Embedded
+from .._data.tables import Names, labels_of, warn_of_other_order
 from .._inference.bank import NeighborBank
 from .._inference.index import METRICS
-from .._network.network import NeighborNetwork
-from .._network.state import from_data, to_data
-from .._utils.arrays import table
-from .._utils.bases import BaseEstimator, TransformerMixin
-from .._utils.docs import Documented
+from .._network.network import NeighborNetwork, from_data, to_data
+from .._utils.bases import BaseEstimator, Documented, TransformerMixin
 from .._utils.random import plain_torch
-from .._utils.snapshots import EDITING, replaced_when_done
 from .._utils.storable import UPGRADES, VERSION
-from .._utils.validation import check_choice, check_flag, check_n_neighbors, is_real
+from .._utils.threads import EDITING, replaced_when_done
+from .._utils.validation import check_choice, check_flag, check_n_neighbors, is_real, table
 from .._version import __version__
-from .attributions import ATTRIBUTIONS
 from .editing import (
     addition,
     compression,
     edit,
+    forget_levels,
     removal,
     replacement_of_targets,
     validate_targets,
 )
+from .explanations import ATTRIBUTIONS
 from .fit_warnings import warn_if_in_vain, warn_of_relations, warn_unless_converged
 from .fitting import fit_bank, set_fitted, train
-from .forgetting import forget_levels
 from .parameters import COMPONENTS
 from .queries import (
     embeddings_of,
@@ -54,7 +51,7 @@ from .stability import stability_table
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
-    from .._utils.arrays import Table
+    from .._utils.validation import Table
 
 
 class NeighborEstimator(TransformerMixin, BaseEstimator):

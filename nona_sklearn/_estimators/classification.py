@@ -9,7 +9,7 @@ import torch
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from .._data.classes import ClassTargets, weights_of_classes
+from .._data.targets import ClassTargets, weights_of_classes
 from .._utils.bases import ClassifierMixin
 from .base import NeighborEstimator
 from .explanations import explain, explanation_table
@@ -17,7 +17,7 @@ from .parameters import ASSoftmax
 from .queries import drop_isolated, evaluate_in_blocks, fitted_snapshot
 
 if TYPE_CHECKING:
-    from .._utils.arrays import Table
+    from .._utils.validation import Table
 
 OF_REGRESSORS = "predict_quantiles", "predict_cdf", "sample_y", "calibrate", "calibration_"
 

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import torch
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from .._data.classes import weigh_values
-from .._data.names import Names, target_names_of
 from .._data.row_values import check_groups, check_sample_weight, log_prior, multiply
 from .._data.sample import Embedded
-from .._data.tables import column_named
+from .._data.table_encoder import TableEncoder
+from .._data.tables import Names, column_named, target_names_of
+from .._data.targets import weigh_values
 from .._data.training_data import values_of_new
 from .._inference.bank import NeighborBank
 from .._inference.neighbors import Neighbors
-from .._utils.snapshots import EDITING, snapshot
+from .._utils.threads import EDITING, snapshot
 from .._utils.validation import (
     check_ids,
     check_integer,
@@ -26,6 +27,40 @@ from .._utils.validation import (
     check_some_left,
 )
 from .queries import fitted_input, read_queries, times_given
+
+
+def forget_levels(estimator: Any, before: NeighborBank) -> None:
+    """Remove a level from the estimator's encoder if all its rows in the bank `before` have left.
+
+    A level without rows in the bank `before`, such as after a compression, stays.
+    """
+    with EDITING.held():
+        bank = estimator.bank_
+        if before.levels is None or bank.levels is None or not hasattr(estimator, "features_"):
+            return
+        removed = torch.isin(before.ids.cpu(), bank.ids.cpu(), invert=True)
+        encoder = estimator.features_
+        estimator.features_ = without_levels(encoder, [before.levels[removed]], [bank.levels])
+
+
+def without_levels(encoder: Any, removed: Iterable[Tensor], left: Iterable[Tensor]) -> Any:
+    """Return the encoder without the levels that removed rows have, but no rows that are left.
+
+    `removed` and `left` hold the levels of rows by bank, (n, n_categories).
+    """
+    if not isinstance(encoder, TableEncoder):
+        return encoder
+    gone = _distinct_levels(removed)
+    if any(gone):
+        gone = [a - b for a, b in zip(gone, _distinct_levels(left), strict=True)]
+    return encoder.without_levels(gone) if any(gone) else encoder
+
+
+def _distinct_levels(banks: Iterable[Tensor]) -> list[set[int]]:
+    """Return the codes of the levels in all banks, one set per category."""
+    columns = [[set(column.unique().tolist()) - {-1} for column in codes.T] for codes in banks]
+    return [set().union(*category) for category in zip(*columns, strict=True)]
+
 
 #: Limits on pairs of queries and rows in a compression: if rows are searched, and if all weights
 #: are held.

@@ -12,16 +12,15 @@ from sklearn.base import is_classifier
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
-from .._data.columns import Column, read_columns
-from .._data.forms import read_strings
-from .._data.rows import Rows
-from .._data.sparse_encoder import is_wide
+from .._data.columns import Column, read_columns, read_strings
+from .._data.sample import Rows
+from .._data.source import is_wide
 from .._data.table_encoder import TableEncoder
 from .._data.tables import as_dense, check_table
 from .._data.training_data import TrainingData
 from .._inference.held_out import outputs_by_chance
 from .._inference.relations import Relation, related_factor
-from .._training.ensemble import most_are_in_vain
+from .._training.loop import most_are_in_vain
 from .queries import embed_unknown, trained
 
 if TYPE_CHECKING:

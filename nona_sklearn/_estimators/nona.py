@@ -11,7 +11,6 @@ from ..softstep import SoftStep
 from ..weighting import Weighting
 from .architectures import NONAArchitecture
 from .classification import NeighborClassifier
-from .importances import FeatureImportances, measure_in_fit
 from .parameters import (
     CLASSIFIER_CONSTRAINTS,
     NONA_CONSTRAINTS,
@@ -20,6 +19,7 @@ from .parameters import (
     TrainingOptions,
 )
 from .regression import NeighborRegressor
+from .stability import FeatureImportances, measure_in_fit
 from .upgrades import upgrade_nona
 
 

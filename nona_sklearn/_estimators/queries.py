@@ -17,11 +17,17 @@ from sklearn.utils import _safe_indexing, check_consistent_length
 from sklearn.utils.validation import _num_samples, check_is_fitted
 from torch import Tensor
 
-from .._data.names import Names, in_order_of, labels_of, warn_of_other_order
-from .._data.rows import Rows
-from .._data.sample import Embedded, TableRows
+from .._data.sample import Embedded, Rows, TableRows
 from .._data.source import Source, TableSource, largest_entry
-from .._data.tables import exchange_column, labels_of_fit, stack_rows
+from .._data.tables import (
+    Names,
+    exchange_column,
+    in_order_of,
+    labels_of,
+    labels_of_fit,
+    stack_rows,
+    warn_of_other_order,
+)
 from .._data.times import read_new_times, read_query_times
 from .._inference.bank import NeighborBank
 from .._inference.evaluation import Evaluation
@@ -29,7 +35,7 @@ from .._inference.explanation import Explanation
 from .._network.network import NeighborNetwork, embed
 from .._training.progress import with_progress
 from .._trend.trend import Trend
-from .._utils.snapshots import snapshot
+from .._utils.threads import snapshot
 from .._utils.validation import check_n_neighbors, is_whole
 
 N_NEIGHBORS = 5  # of scikit-learn's estimators, by default

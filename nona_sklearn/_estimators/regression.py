@@ -11,7 +11,7 @@ import torch
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from .._data.names import warn_of_other_order
+from .._data.tables import warn_of_other_order
 from .._data.targets import RegressionTargets, bounds_of
 from .._inference.bank import NeighborBank
 from .._inference.calibration import (
@@ -41,7 +41,7 @@ from .queries import (
 )
 
 if TYPE_CHECKING:
-    from .._utils.arrays import Table
+    from .._utils.validation import Table
 
 
 class NeighborRegressor(RegressorMixin, NeighborEstimator):

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from .._data.sparse_encoder import SparseEncoder
+from .._data.source import SparseEncoder
 from .._data.table_encoder import TableEncoder
-from .._network.state import WithTrend
+from .._network.network import WithTrend
 from .._utils.storable import storable_estimator
 from ..embedding import FeatureWeights, WeightedFeatures
 from ..softstep import SoftStep

@@ -10,21 +10,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .._data.names import names_of_new
 from .._data.row_values import normalize_mean, number_new_groups
 from .._data.sample import Embedded, TableRows
+from .._data.tables import names_of_new
 from .._data.times import TimeKind
 from .._trend.trend import Trend
-from .._utils.arrays import as_tensor
 from .._utils.storable import storable
-from .._utils.validation import check_all_known
+from .._utils.validation import as_tensor, check_all_known
 from ..attention.head import AverageHead, NONAHead
 from ..attention.prediction import Offset
 from .distribution import Calibration
 from .evaluation import Evaluation
 from .influence import TrendShifts
-from .neighbors import Exclusion, LeftOutQueries, Neighbors
-from .unknown_levels import UnknownLevels
+from .neighbors import Exclusion, LeftOutQueries, Neighbors, UnknownLevels
 
 #: In a pickle; version 0.2.0 had none of the last four.
 PLAIN_FIELDS = (

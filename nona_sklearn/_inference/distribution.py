@@ -28,8 +28,7 @@ from .._utils.storable import storable
 from .._utils.threads import cached_property
 
 if TYPE_CHECKING:
-    from .evaluation import Evaluation
-    from .weighted_rows import WeightedRows
+    from .evaluation import Evaluation, WeightedRows
 
 Bounds = tuple[float, float] | tuple[Tensor, Tensor]
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .._data.names import ends_of_outputs, free_name
+from .._data.tables import ends_of_outputs, free_name
 from .evaluation import Evaluation
 
 OTHERS, NETWORK, TREND = "others", "network", "trend"  # names of lines that are no single row

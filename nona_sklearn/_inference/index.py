@@ -20,8 +20,7 @@ from sklearn.neighbors import KDTree
 from torch import Tensor
 from torch.nn import functional as F
 
-from .._utils.arrays import spans
-from .._utils.extras import import_extra
+from .._utils.validation import import_extra, spans
 from ..attention.functional import Excluded, count_excluded
 from ..ranking import largest, nearest_first
 from ..similarity import SIMILARITIES

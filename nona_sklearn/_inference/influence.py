@@ -17,13 +17,13 @@ from torch import Tensor
 
 from .._data.sample import TableRows
 from .._trend.trend import Trend
-from .._utils.arrays import spans, spans_of
 from .._utils.threads import cached_property
+from .._utils.validation import spans, spans_of
 from ..attention.functional import attenuation
 from ..attention.prediction import ClassRows, Rows, distance_of
 
 if TYPE_CHECKING:
-    from .weighted_rows import WeightedRows
+    from .evaluation import WeightedRows
 
 NEGLIGIBLE = 1e-12  # weight: residuals of all rows of less do not change a prediction's digits
 LEAVE_ONE_OUT_PAIRS = 2**18  # pairs at a time for which means without a neighbour are recomputed

@@ -11,9 +11,10 @@ from torch import Tensor
 
 from .._data.splits import have_earlier
 from .._trend.trend import Trend
+from .._utils.storable import storable
 from .._utils.threads import cached_property
 from ..attention.functional import Excluded, Pairs
-from ..attention.head import AverageHead, NONAHead
+from ..attention.head import AverageHead, NONAHead, prior_mean
 from ..attention.prediction import Offset
 from .index import GraphIndex, Index, make_index
 
@@ -285,3 +286,45 @@ class LeftOutQueries:
         of_all = self.neighbors.residuals
         parts = (each.cpu().numpy() for each in (self.queries, self.ids, of_all))
         return torch.from_numpy(self.trend.residuals_without(*parts)).to(of_all)
+
+
+@storable
+@dataclass(frozen=True)
+class UnknownLevels:
+    """How unknown levels widen distributions of numbers, or level probabilities of classes.
+
+    An unknown level adds a share of the variance of the targets to a variance. Several add the sum
+    of their shares, but no more than 1, or the largest of them. The frequency of a class has a
+    share in its probability, and of several unknown levels the largest share counts: copies of a
+    category tell the same.
+    """
+
+    shares: tuple[tuple[float, ...], ...]  # of a category for every output, or every class
+    amounts: tuple[float, ...]  # variance of every output, or frequency of every class
+    of_classes: bool
+
+    @classmethod
+    def from_shares(cls, shares: Tensor, neighbors: Neighbors, of_classes: bool) -> UnknownLevels:
+        """Shares (n_categories, n_outputs) of the variance or frequencies of neighbours."""
+        amounts = neighbors.variance
+        if of_classes:
+            amounts = prior_mean(neighbors.columns, neighbors.log_prior)
+        return cls(tuple(map(tuple, shares.tolist())), tuple(amounts.tolist()), of_classes)
+
+    def with_targets(self, neighbors: Neighbors) -> UnknownLevels:
+        """The same shares of new targets; the mean share, if their number of outputs differs."""
+        shares = torch.tensor(self.shares, dtype=torch.float64)
+        n_outputs = neighbors.columns.shape[1]
+        if len(self.amounts) != n_outputs:
+            varied = torch.tensor(self.amounts) > 0
+            mean = shares[:, varied].mean(dim=1, keepdim=True).nan_to_num(0.0)
+            shares = mean.expand(-1, n_outputs)
+        return UnknownLevels.from_shares(shares, neighbors, self.of_classes)
+
+    def added(self, unknown: Tensor) -> Tensor:
+        """The amounts for queries, (n_queries, n_outputs), by which levels are unknown."""
+        shares = unknown.double()[..., None] * torch.tensor(self.shares, dtype=torch.float64)
+        share = shares.amax(dim=1)
+        if not self.of_classes:
+            share = shares.sum(dim=1).minimum(share.clamp_min(1.0))
+        return share * torch.tensor(self.amounts, dtype=torch.float64)

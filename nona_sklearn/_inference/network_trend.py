@@ -11,20 +11,18 @@ from scipy import sparse
 from torch import Tensor
 
 from .._data.sample import Embedded, TableRows
-from .._network.network import NeighborNetwork, embed
-from .._network.state import from_data, to_data
+from .._network.network import NeighborNetwork, embed, from_data, to_data
 from .._trend.additive_trend import AdditiveFunction, additive_part
 from .._trend.trend import Trend
-from .._utils.arrays import sparse_rows
 from .._utils.storable import storable
 from .._utils.threads import cached_property
+from .._utils.validation import sparse_rows
 from ..attention.head import ClassHead, NONAHead
 from ..losses import log
 from .bank import NeighborBank
-from .evaluation import Evaluation
+from .evaluation import Evaluation, WeightedRows
 from .influence import changes_without
 from .neighbors import Neighbors
-from .weighted_rows import WeightedRows
 
 #: Of more rows with weights without end, changes of all values without every row take too much
 #: memory.

@@ -18,7 +18,7 @@ from torch import Tensor
 from .._data.row_values import weighted_quantiles
 from .._data.sample import Embedded
 from .._data.splits import Split
-from .._utils.arrays import spans_of
+from .._utils.validation import spans_of
 from ..attention.head import AverageHead, ClassHead, NONAHead, prior_mean
 from ..losses import log
 from .bank import NeighborBank

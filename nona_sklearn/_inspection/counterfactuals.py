@@ -11,10 +11,9 @@ import numpy as np
 from sklearn.utils import _safe_indexing
 
 from .._data.columns import plain_values
-from .._data.names import free_name
 from .._data.sample import Embedded
-from .._data.tables import gather_cells, stack_rows
-from .._estimators.feature_comparison import (
+from .._data.tables import free_name, gather_cells, stack_rows
+from .._estimators.explanations import (
     ComparedColumn,
     as_ordered,
     checked_table,
@@ -22,13 +21,12 @@ from .._estimators.feature_comparison import (
     read_beside,
     rows_of_bank,
 )
-from .._utils.arrays import object_array, table
-from .._utils.snapshots import snapshot
-from .._utils.validation import check_integer, is_real, is_whole
-from .answers import OutputAnswers
+from .._utils.threads import snapshot
+from .._utils.validation import check_integer, is_real, is_whole, object_array, table
+from .unwrap import OutputAnswers
 
 if TYPE_CHECKING:
-    from .._utils.arrays import Table
+    from .._utils.validation import Table
 
 N_CANDIDATES = 1000  # rows with the outcome that are tried for a query, nearest first
 BLOCKS = 10, 100, N_CANDIDATES  # numbers of nearest rows that are searched, one after another

@@ -2,18 +2,293 @@
 
 from __future__ import annotations
 
+import base64
 import datetime
+import io
+import math
 import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
+from numbers import Real
 from typing import Any
 
+import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from sklearn.utils.validation import _num_samples
 
+from .._data.columns import INEXACT
+from .._data.tables import free_name, is_frame
+from .._estimators.explanations import ComparedColumn, rows_and_queries, rows_of_bank
 from .._utils.files import as_path, destination, put_in_place
-from .._utils.validation import check_flag, is_missing
+from .._utils.validation import check_flag, is_missing, object_array
 from .._version import __version__
-from .formatting import WORDS, share, shortened, show, show_value
+
+MINUS = "\N{MINUS SIGN}"
+MOST_DECIMALS = 6  # numbers with more decimals have an exponent
+DIGITS = 6  # of a feature, and of the largest amount
+LEAST_DECIMALS = 2  # of a feature that is not whole
+SEPARATED = 10_000  # larger numbers have separated thousands; years are smaller
+LARGEST_LOG = 700.0  # its exponential is finite
+LEAST_SHARE = 0.0005  # the smallest share that is not written as 0
+
+
+#: Texts of tables and pictures. Reports and the explorer's program fill in the values.
+WORDS = {
+    "beside": "The query and the rows behind its prediction",
+    "adjusted": "adjusted to the query",
+    "contribution": "contribution",
+    "one_row": "One row makes up {share} of the prediction.",
+    "some_rows": "These {n} rows make up {share} of the prediction.",
+    "marked": " Yellow: the largest differences of each row.",
+    "differs": " (differs)",
+    "adds": "Their targets have a weighted mean of {mean}; the adjustment adds {amount}.",
+    "takes": "Their targets have a weighted mean of {mean}; the adjustment takes {amount} away.",
+    "dots": "Dots: {target}. Larger dots have more weight.",
+    "rings": " Rings: adjusted to the query.",
+    "line": " Line: the prediction, in its interval.",
+    "dashed": " Dashed: the true value.",
+    "further": "{n} further columns",
+}
+
+
+@dataclass(frozen=True)
+class Unit:
+    """The decimals of given and of computed numbers of one unit."""
+
+    decimals: int | None = None  # of given numbers. None: the values are labels of classes
+    place: int | None = None  # the decimals to which computed numbers are rounded; -2: to hundreds
+
+    @classmethod
+    def of(cls, values: Iterable[Any], width: float = 0.0) -> Unit:
+        """Choose decimals so that the largest value has at least three digits.
+
+        Computed numbers have three digits of an interval's width, if it is known.
+        """
+        given = [abs(float(v)) for v in values if isinstance(v, Real)]
+        largest = max((value for value in given if math.isfinite(value)), default=0.0)
+        if not largest:
+            return cls(0, 0)
+        power = math.floor(math.log10(largest))
+        decimals = max(0, 2 - power)
+        if not 0 < width < math.inf:
+            return cls(decimals, decimals)
+        place = min(2 - math.floor(math.log10(width)), DIGITS - 1 - power)
+        return cls(max(decimals, place), place)
+
+    def show(self, value: Any) -> str:
+        """Return the text of a given number or a label. It is empty for NaN."""
+        return _written(value, self.decimals)
+
+    def rounded(self, value: Any) -> str:
+        """Return the text of a computed number or a label. It is empty for NaN."""
+        return _written(value, self.place)
+
+    def signed(self, value: float) -> str:
+        """Return the text of a computed amount with its sign. It is empty if rounded to 0."""
+        text = _written(value, self.place, "+")
+        return text if any(digit in text for digit in "123456789") else ""
+
+
+def _written(value: Any, place: int | None, sign: str = "") -> str:
+    """Return the text of a number with `place` decimals, or of a label. It is empty for NaN."""
+    if place is None or not isinstance(value, Real):
+        return show(value)
+    if math.isnan(value):
+        return ""
+    if place > MOST_DECIMALS:
+        text = f"{value:{sign}.3g}"
+    else:  # z: -0 is written as 0
+        text = f"{round(float(value), place):{sign}z,.{max(place, 0)}f}"
+    return text.replace("-", MINUS)
+
+
+def share(value: float) -> str:
+    """Return the text of a share in per cent."""
+    if 0 < value < LEAST_SHARE:
+        return "<0.1%"
+    return f"{value:.0%}" if value >= 0.095 or not value else f"{value:.1%}"
+
+
+def signed_share(value: float) -> str:
+    """Return the text of a share in per cent with its sign. It is empty if rounded to 0."""
+    text = f"{value:+.0%}".replace("-", MINUS)
+    return "" if text[1:] == "0%" else text
+
+
+def odds(logarithm: float) -> str:
+    """Return the text of odds, given their logarithm."""
+    value = math.exp(min(logarithm, LARGEST_LOG))
+    if 0.1 <= value < SEPARATED * 100:
+        return f"{value:.2f}" if value < 10 else f"{value:,.0f}"
+    return f"{value:.2g}".replace("-", MINUS)
+
+
+def factor(logarithm: float) -> str:
+    """Return the text of a factor of odds, given its logarithm. It is empty if rounded to 1."""
+    text = odds(logarithm)
+    return "" if text == "1.00" else f"×{text}"
+
+
+def show_value(value: Any) -> str:
+    """Return the text of a feature. Large numbers have separated thousands."""
+    if isinstance(value, bool | np.bool_) or not isinstance(value, Real) or is_missing(value):
+        return show(value)
+    number = float(value)
+    if not math.isfinite(number) or abs(number) >= 1e15:
+        return show(value)
+    whole = number == round(number)
+    place = 0 if whole else math.floor(math.log10(abs(number)))
+    decimals = 0 if whole else max(LEAST_DECIMALS, DIGITS - 1 - place)
+    if decimals > 2 * MOST_DECIMALS:
+        text = f"{number:.{DIGITS - 1}g}"
+    else:
+        text = f"{number:{',' if abs(number) >= SEPARATED else ''}.{decimals}f}"
+        text = text.rstrip("0").rstrip(".") if decimals else text
+    return text.replace("-", MINUS)
+
+
+def show(value: Any) -> str:
+    """Return the text of an entry of a table."""
+    if is_missing(value):
+        return "missing"
+    if isinstance(value, float | np.floating):
+        number = float(value)
+        return f"{number:.10g}" if abs(number) < 1e6 or number % 1 else f"{number:,.0f}"
+    if isinstance(value, np.datetime64):
+        value = value.astype("datetime64[s]").item()
+    if isinstance(value, np.timedelta64):
+        value = value.astype("timedelta64[us]").item()
+    if isinstance(value, datetime.datetime):
+        return value.isoformat(sep=" ").removesuffix(" 00:00:00")
+    return str(value)
+
+
+def shortened(text: str, most: int) -> str:
+    """Return at most `most` characters of a text. An ellipsis replaces a longer end."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+MOST_COLUMNS = 12  # of a table, and classes, that are shown at once
+MORE = 3  # columns beyond these that are not folded either, if no further ones follow
+LONGEST_BAR = 3.5  # em
+#: Lengths of the picture of the rows behind a prediction, which an explorer draws as well.
+SHAPE: dict[str, Any] = {
+    "width": 720,
+    "line": 24,
+    "left": 170,
+    "right": 20,
+    "top": 8,
+    "bottom": 26,
+    "name": 22,  # characters
+    "largest": 8.0,  # radii
+    "smallest": 2.5,
+    "margin": 0.04,  # of the range of the values, at both ends
+}
+MOST_CHARACTERS = 201  # of a text, with the mark of its cut end
+MOST_PIXELS = 48  # of a picture's longer side
+CHANNELS = 1, 3, 4  # grey, colours, colours with transparency
+TABLE, TEXTS, IMAGES = "a table", "texts", "images"
+
+
+@dataclass(frozen=True)
+class Appearance:
+    """The shown features of a bank's rows, by position, and of queries."""
+
+    kind: str = TABLE  # or TEXTS, or IMAGES
+    rows: Sequence[ComparedColumn] = ()  # the columns of a table
+    queries: Sequence[ComparedColumn] = ()
+    row_items: Any = ()  # the texts or images
+    query_items: Any = ()
+
+    @classmethod
+    def of(cls, bank: Any, features: Any, X: Any, n_queries: int = 0) -> Appearance:
+        """Read the shown features of the bank's rows and of the queries. Both may be None."""
+        if features is None:
+            return cls()
+        kind = kind_of(features)
+        if X is not None and kind_of(X) != kind:
+            raise ValueError(
+                "features and query_features, which are X by default, must be of one kind, got "
+                f"{kind} and {kind_of(X)}"
+            )
+        if X is not None and _num_samples(X) != n_queries:
+            raise ValueError(
+                f"query_features must have a row for each of {n_queries} queries, got "
+                f"{_num_samples(X)}"
+            )
+        if kind == TABLE:
+            rows, queries = rows_and_queries(bank, X, features)
+            if X is None:
+                queries = [feature[np.arange(0)] for feature in rows]
+            return cls(kind, rows, queries)
+        items = _array(features)[rows_of_bank(bank, features)]
+        return cls(kind, row_items=items, query_items=items[:0] if X is None else _array(X))
+
+    def shown(self, positions: np.ndarray, chosen: np.ndarray) -> dict[str, np.ndarray]:
+        """Return the chosen columns, texts or pictures of bank rows, followed by all queries."""
+        if self.kind == TABLE:
+            columns: dict[str, np.ndarray] = {}
+            for j in chosen:
+                row, query = self.rows[j], self.queries[j]
+                values = np.concatenate([row.shown[positions], query.shown])
+                columns[free_name(row.name, columns)] = _plain(values)
+            return columns
+        items = [*self.row_items[positions], *self.query_items]
+        if self.kind == TEXTS:
+            return {"text": object_array([shortened(item, MOST_CHARACTERS) for item in items])}
+        low, high = float(np.nanmin(self.row_items)), float(np.nanmax(self.row_items))
+        return {"picture": object_array([_picture(item, low, high) for item in items])}
+
+    def incomplete(self, positions: np.ndarray, n_rows: int) -> np.ndarray:
+        """Return whether bank rows, then all queries, have more gaps than values, (n_rows,)."""
+        gaps = np.zeros(n_rows)
+        for row, query in zip(self.rows, self.queries, strict=True):
+            values = np.concatenate([row.categories[positions], query.categories])
+            gaps += [value is None for value in values]
+        return gaps > len(self.rows) / 2
+
+
+def kind_of(X: Any) -> str:
+    """Return the kind of features: a table, texts or images."""
+    if is_frame(X):
+        return TABLE
+    values = _array(X)
+    if values.ndim == 1 and all(isinstance(value, str) for value in values):
+        return TEXTS
+    return IMAGES if values.ndim in (3, 4) else TABLE
+
+
+def _array(X: Any) -> np.ndarray:
+    """Return texts or images as an array."""
+    try:
+        return np.asarray(X)
+    except ValueError as error:
+        raise ValueError(f"features must be of one shape to be shown: {error!s:.200}") from error
+
+
+def _plain(values: np.ndarray) -> np.ndarray:
+    """Return numbers unchanged, and values of another type as texts."""
+    if values.dtype.kind == "f" or (values.dtype.kind in "iu" and (abs(values) < INEXACT).all()):
+        return values
+    return object_array([shortened(show(value), MOST_CHARACTERS) for value in values])
+
+
+def _picture(image: np.ndarray, low: float, high: float) -> str:
+    """Return a small picture as a data URL. `low` is black and `high` is white."""
+    from PIL import Image
+
+    if image.ndim == 3 and image.shape[2] not in CHANNELS and image.shape[0] in CHANNELS:
+        image = np.moveaxis(image, 0, 2)  # torch's channels come first
+    if image.ndim == 3 and image.shape[2] not in CHANNELS:
+        raise ValueError(f"features must be images of 1, 3 or 4 channels, got {image.shape}")
+    levels = (np.nan_to_num(image.astype(float), nan=low) - low) * (255 / ((high - low) or 1))
+    picture = Image.fromarray(levels.clip(0, 255).round().astype(np.uint8).squeeze())
+    picture.thumbnail((MOST_PIXELS, MOST_PIXELS))
+    file = io.BytesIO()
+    picture.save(file, "png")
+    return f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"
+
 
 TEMPLATES = "templates"
 #: A page may load only its own content. A page with scripts is drawn by Bokeh, which makes

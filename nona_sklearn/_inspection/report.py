@@ -10,7 +10,7 @@ from sklearn.neighbors import NearestNeighbors
 from sklearn.utils import _safe_indexing
 
 from .._data.sample import Embedded
-from .._estimators.feature_comparison import (
+from .._estimators.explanations import (
     checked_table,
     differences_of,
     largest_differences,
@@ -18,12 +18,9 @@ from .._estimators.feature_comparison import (
 )
 from .._estimators.queries import bank_row_as_query
 from .._inference.explanation import Explanation
-from .._utils.arrays import object_array
-from .._utils.snapshots import snapshot
-from .._utils.validation import check_fraction, check_integer, is_missing
+from .._utils.threads import snapshot
+from .._utils.validation import check_fraction, check_integer, is_missing, object_array
 from ..embedding import WeightedFeatures
-from .answers import OutputAnswers
-from .appearance import IMAGES, LONGEST_BAR, MORE, MOST_COLUMNS, SHAPE, TABLE, Appearance, kind_of
 from .counterfactuals import (
     COUNTERFACTUAL,
     N_CANDIDATES,
@@ -34,18 +31,32 @@ from .counterfactuals import (
     make_outcome,
 )
 from .displays.base import check_class, check_number
-from .formatting import (
+from .page import (
+    IMAGES,
+    LONGEST_BAR,
+    MORE,
+    MOST_COLUMNS,
+    SHAPE,
+    TABLE,
     WORDS,
+    Appearance,
+    Cell,
+    Table,
     Unit,
     factor,
+    footer,
+    kind_of,
     odds,
+    render,
     share,
     show,
     show_value,
     signed_share,
+    source,
+    whole_page,
+    write_page,
 )
-from .page import Cell, Table, footer, render, source, whole_page, write_page
-from .unwrap import unwrap
+from .unwrap import OutputAnswers, unwrap
 
 MOST_ADJUSTMENTS = 6  # columns whose adjustments are shown at once
 MOST_CHANGES = 4  # of a counterfactual that are named in a sentence

@@ -13,8 +13,8 @@ from sklearn.decomposition import PCA
 from sklearn.utils._param_validation import Interval, StrOptions
 from torch import Tensor, nn
 
-from .._data.rows import Rows
-from .._utils.docs import Documented
+from .._data.sample import Rows
+from .._utils.bases import Documented
 from .._utils.storable import storable_parameters
 from .._utils.threads import one_blas_thread
 

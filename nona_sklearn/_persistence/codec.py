@@ -31,7 +31,6 @@ from sklearn.impute import MissingIndicator, SimpleImputer
 from sklearn.preprocessing import OneHotEncoder, RobustScaler, StandardScaler, TargetEncoder
 from torch import Tensor, nn
 
-from .._utils.arrays import as_tensor
 from .._utils.storable import (
     CHOICES,
     CLASSES,
@@ -47,7 +46,7 @@ from .._utils.storable import (
     name_of,
     storable,
 )
-from .._utils.validation import check_choice, is_whole
+from .._utils.validation import as_tensor, check_choice, is_whole
 
 MAX_COLLISIONS = 100  # keys of a dict that may share a hash
 #: Bytes that arrays of objects and texts may take: FREE_BYTES, and MAX_EXPANSION times the file.

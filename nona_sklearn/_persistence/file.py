@@ -21,10 +21,9 @@ from sklearn.base import BaseEstimator
 from sklearn.frozen import FrozenEstimator
 from torch import Tensor
 
-from .._utils.extras import import_extra
 from .._utils.files import as_path, destination, put_in_place
 from .._utils.storable import CLASSES, ESTIMATORS, FUNCTIONS, storable_parameters
-from .._utils.validation import check_flag
+from .._utils.validation import check_flag, import_extra
 from .._version import __version__
 from .codec import Decoder, Encoder, MemoryBudget, MismatchError, ObjectChecker, UnknownError
 

@@ -16,7 +16,7 @@ from .._inference.neighbors import Neighbors
 from .._network.network import NeighborNetwork
 from ..attention.head import ClassHead, NONAHead, prior_mean
 from ..losses import NEGLIGIBLE_LOSS
-from .pools import DatasetPool
+from .net import DatasetPool
 
 REFINE_ENTRIES = 2**24  # query-neighbour pairs per candidate
 ALONE_ENTRIES = 2**22  # the same for training rows as queries; few parameters need few pairs

@@ -11,9 +11,9 @@ import torch
 from sklearn.linear_model import Ridge, RidgeCV
 from torch import Tensor, nn
 
-from .._utils.arrays import MAX_WIDENED, as_tensor, real_valued
 from .._utils.storable import storable
 from .._utils.threads import one_blas_thread
+from .._utils.validation import MAX_WIDENED, as_tensor, real_valued
 from .kernel_trend import LeftOut
 from .trend import CrossFittedTrend, Part, parts_of
 

@@ -17,9 +17,9 @@ from scipy.linalg import lapack, solve_triangular
 from scipy.spatial.distance import cdist
 from torch import Tensor, nn
 
-from .._utils.arrays import spans
 from .._utils.storable import storable
 from .._utils.threads import cached_property, one_blas_thread
+from .._utils.validation import spans
 from .trend import Trend
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -181,3 +181,33 @@ def _in_new_thread(function: Callable[[], Any]) -> Any:
     """Return the result of a function in a new thread, with the number for new threads."""
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(function).result()
+
+
+Thing = TypeVar("Thing")
+
+EDITING = ForkSafeLock()  # one change of a fitted estimator at a time; readers take no lock
+
+
+def snapshot(thing: Thing) -> Thing:
+    """Return a copy of an object with its present attributes, which threads may replace."""
+    copied = object.__new__(type(thing))
+    vars(copied).update(vars(thing))
+    return copied
+
+
+@contextmanager
+def replaced_when_done(
+    thing: Thing, lock: AbstractContextManager[Any] | None = None
+) -> Iterator[Thing]:
+    """Yield a copy, whose attributes replace the object's in one step unless the block fails.
+
+    The replacement holds a lock.
+    """
+    before, twin = vars(snapshot(thing)), snapshot(thing)
+    yield twin
+    with lock or nullcontext():
+        # Attributes that a thread sets on the object meanwhile are kept.
+        new = {k: value for k, value in vars(twin).items() if before.get(k, twin) is not value}
+        dropped = before.keys() - vars(twin).keys()
+        kept = {k: value for k, value in vars(thing).items() if k not in dropped}
+        thing.__dict__ = kept | new

@@ -4,8 +4,7 @@ from importlib.resources import files
 
 from sklearn.utils import Bunch
 
-from .._utils.extras import import_extra
-from .._utils.validation import check_flag
+from .._utils.validation import check_flag, import_extra
 
 DESCRIPTION = """\
 Houses sold in Ames, Iowa, from 2006 to 2010: 2,413 ordinary sales, in the order of their dates,

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from ..._data.names import target_names_of
-from ..._utils.extras import import_extra
+from ..._data.tables import target_names_of
+from ..._utils.validation import import_extra
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
