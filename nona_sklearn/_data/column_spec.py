@@ -1,4 +1,4 @@
-"""Column specifications: fit learns them, and the columns of later tables are read with them."""
+"""Column specifications, which fit learns, and the encoders of levels, dates and texts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Columns of an array or a DataFrame of any library, read as plain values."""
+"""Columns of an array or a DataFrame as plain values, and strings that are numbers or dates."""
 
 from __future__ import annotations
 

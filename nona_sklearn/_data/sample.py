@@ -1,4 +1,4 @@
-"""Rows in the form of a network's input: training samples and embedded queries."""
+"""What travels: rows of a feature extractor, training samples and embedded queries."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Sources of network inputs: a table, or rows for a feature extractor.
 
-A source selects training rows, learns how to encode them, and encodes queries in the same way.
+A source selects training rows, learns how to encode and scale them, and encodes queries in the
+same way. A wide sparse matrix is encoded as components.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Validated tables: arrays, sparse matrices, and DataFrames with the columns of fit in order."""
+"""Validated tables, and the names of their rows and columns.
+
+A table is an array, a sparse matrix or a DataFrame of any library. Columns have the order of fit.
+"""
 
 from __future__ import annotations
 

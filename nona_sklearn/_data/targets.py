@@ -1,4 +1,4 @@
-"""Numerical targets, whose weighted means are predictions."""
+"""Targets: numbers, whose weighted means are predictions, and classes as one-hot rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Atomic edits of the bank of a fitted estimator."""
+"""Atomic edits of the bank of a fitted estimator, with the levels that they forget."""
 
 from __future__ import annotations
 

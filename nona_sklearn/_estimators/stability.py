@@ -1,4 +1,4 @@
-"""Stability of neighbours over refits to random rows, or over the networks of an average."""
+"""Importances of columns, and stability of neighbours over refits or over networks."""
 
 from __future__ import annotations
 

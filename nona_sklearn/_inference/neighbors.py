@@ -1,4 +1,4 @@
-"""Labelled neighbours, and pairs of query and neighbour that are excluded."""
+"""The table of neighbours, excluded pairs of query and neighbour, and unknown levels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""An interactive map of the learned space, with the report of every prediction."""
+"""An interactive map of the learned space, with the report of every prediction.
+
+:func:`collect_map_data` computes what the page shows, :class:`Explorer` writes it.
+"""
 
 from __future__ import annotations
 

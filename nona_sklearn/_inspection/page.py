@@ -1,4 +1,4 @@
-"""Pages of HTML in one file, rendered from the templates beside this module."""
+"""Pages of HTML in one file: numbers in words, pictures of rows, and templates."""
 
 from __future__ import annotations
 

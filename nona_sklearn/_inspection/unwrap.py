@@ -1,4 +1,4 @@
-"""Access to the estimator inside a model, with the features and targets of the model."""
+"""Access to the estimator inside a model, and answers about one output of the model."""
 
 from __future__ import annotations
 

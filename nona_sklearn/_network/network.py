@@ -1,4 +1,4 @@
-"""Networks of an embedding and a head, and averages of networks."""
+"""Networks of an embedding and a head, averages of networks, and networks as plain data."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Export of a fitted estimator as one ONNX graph. Only this file needs onnx.
 
-:class:`Graph` computes a prediction by formulas in torch, over all rows of the bank and in
-float64, and torch translates them. :mod:`.onnx` encodes the columns of a table.
+:class:`Encoding` encodes the columns of a table. :class:`Graph` computes a prediction by formulas
+in torch, over all rows of the bank and in float64, and torch translates them.
 """
 
 from __future__ import annotations

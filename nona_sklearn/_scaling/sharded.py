@@ -1,8 +1,8 @@
-"""Estimators with a bank in shards.
+"""Estimators with a bank in shards, and the folder that holds the shards.
 
 A prediction depends on few rows of a bank if the remaining rows have weight 0. A shard finds its
-rows that can have weight for given queries. The found rows are joined to a bank in memory, on
-which methods for queries return the same results as on the whole bank.
+rows that can have weight for given queries. The rows of all shards are joined to a bank in
+memory, on which methods for queries return the same results as on the whole bank.
 """
 
 from __future__ import annotations

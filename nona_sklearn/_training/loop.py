@@ -1,7 +1,8 @@
-"""Training of one network: a loop of epochs, followed by a refinement.
+"""Training: a loop of epochs for one network, and the order of several networks.
 
 skorch runs the steps, the history and the users' callbacks. This package evaluates a step
-(:mod:`~nona_sklearn._training.net`), and decides when training ends.
+(:mod:`~nona_sklearn._training.net`), and decides when training ends. Networks train in turn, in
+threads or in processes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Training steps: the skorch net, batches, the optimizer and averaged weights."""
+"""Training steps: the skorch net, batches, pools of neighbours, and the optimizer."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Trends: functions of the features whose values at a training row come from the remaining rows.
 
 :class:`Trend` is the interface that a bank uses. :class:`CrossFittedTrend` is fitted to parts of
-the rows.
+the rows. :class:`ClassTrend` turns a trend of one-hot rows into log probabilities.
 """
 
 from __future__ import annotations

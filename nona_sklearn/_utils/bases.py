@@ -1,7 +1,8 @@
-"""Typed substitutes of scikit-learn's base classes, which have no types.
+"""Base classes: scikit-learn's with types for type checkers, and links to pages of the site.
 
-A type checker accepts any parameter of a class whose base is unknown. The substitutes let mypy
-check parameters. Pyright reads scikit-learn's classes, so that estimators have their type.
+scikit-learn's classes have no types, and a type checker accepts any parameter of a class whose
+base is unknown. The substitutes let mypy check parameters. Pyright reads scikit-learn's classes,
+so that estimators have their type.
 """
 
 from __future__ import annotations

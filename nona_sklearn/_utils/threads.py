@@ -1,4 +1,7 @@
-"""Threads in which torch computes on one core, and locks that survive a fork."""
+"""Threads in which torch computes on one core, locks that survive a fork, and snapshots.
+
+Readers of an object take a snapshot of it. Writers replace all its attributes in one step.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Checks of parameters, with errors that name the parameter and its value."""
+"""Checks of parameters and of optional packages; conversions and spans of arrays.
+
+Errors name the parameter and its value.
+"""
 
 from __future__ import annotations
 
