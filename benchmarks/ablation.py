@@ -14,7 +14,7 @@ from sklearn.linear_model import RidgeCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from nona_sklearn import NONARegressor
+from nona_sklearn import NONARegressor, SoftStep
 from nona_sklearn.weighting import Softmax
 
 from . import real_data
@@ -89,23 +89,25 @@ def make_variants(seed):
         "embedding_dim=128": {"embedding_dim": 128},
         "learn_temperature=False": {"weighting": Softmax(learn_temperature=False)},
         "softstep='s1'": {"softstep": "s1"},
-        "softstep='s1', pointwise": {"softstep": {"step": "s1", "params": "pointwise"}},
+        "softstep='s1', pointwise": {"softstep": SoftStep("s1", "pointwise")},
         "softstep='s2'": {"softstep": "s2"},
-        "pool_size=512": {"pool_size": 512},
-        "pool_size=1024": {"pool_size": 1024},
-        "neighbor_pool='memory'": {"neighbor_pool": "memory"},
-        "neighbor_pool='batch'": {"neighbor_pool": "batch"},
-        "batch_size=64": {"batch_size": 64},
-        "batch_size=1024": {"batch_size": 1024},
-        "learning_rate_init=0.01": {"learning_rate_init": 0.01},
-        "learning_rate_init=0.04": {"learning_rate_init": 0.04},
-        "weight_decay=0.1": {"weight_decay": 0.1},
-        "n_iter_no_change=6": {"n_iter_no_change": 6},
-        "n_iter_no_change=20": {"n_iter_no_change": 20},
+        "pool_size=512": {"training__pool_size": 512},
+        "pool_size=1024": {"training__pool_size": 1024},
+        "neighbor_pool='memory'": {"training__neighbor_pool": "memory"},
+        "neighbor_pool='batch'": {"training__neighbor_pool": "batch"},
+        "batch_size=64": {"training__batch_size": 64},
+        "batch_size=1024": {"training__batch_size": 1024},
+        "learning_rate_init=0.01": {"training__learning_rate_init": 0.01},
+        "learning_rate_init=0.04": {"training__learning_rate_init": 0.04},
+        "weight_decay=0.1": {"training__weight_decay": 0.1},
+        "n_iter_no_change=6": {"training__n_iter_no_change": 6},
+        "n_iter_no_change=20": {"training__n_iter_no_change": 20},
         "n_estimators=3": {"n_estimators": 3},
         "n_estimators=6": {"n_estimators": 6},
     }
-    variants = {name: NONARegressor(**one | change) for name, change in changes.items()}
+    variants = {
+        name: NONARegressor(**one).set_params(**change) for name, change in changes.items()
+    }
     variants |= {
         "average=False": WithoutAverage(**one),
         "skip_connection=False": WithoutSkipConnection(**one),

@@ -29,7 +29,7 @@ from .quick import shorten
 from .timing import timed
 
 FEATURES, FINE = "features", "NONA of fine classes"
-NETWORK = {"n_estimators": 1, "numerical_embedding": None, "pool_size": 512}
+NETWORK = {"n_estimators": 1, "numerical_embedding": None}
 PLAIN = NETWORK | {"adjust": False}
 HEADS = {
     "dense": (DenseHeadClassifier, NETWORK),
@@ -40,7 +40,11 @@ HEADS = {
 }
 N_EPOCHS = 60
 TRAININGS = {
-    "long": {"early_stopping": False, "max_iter": N_EPOCHS, "n_iter_no_change": N_EPOCHS},
+    "long": {
+        "validation_fraction": None,
+        "max_iter": N_EPOCHS,
+        "training__n_iter_no_change": N_EPOCHS,
+    },
     "early": {},
 }
 NONE = "none"
@@ -171,10 +175,9 @@ def judge(data, head, training, seed, change=lambda clf: clf):
     kind, params = HEADS[head]
     clf = kind(
         random_state=seed,
-        training=TrainingOptions(callbacks=[Watch()]),
+        training=TrainingOptions(pool_size=512, callbacks=[Watch()]),
         **params,
-        **TRAININGS[training],
-    )
+    ).set_params(**TRAININGS[training])
     learned = fine if head == FINE else coarse
     seconds = timed(lambda: change(clf).fit(X_train, learned[0]))
     judged |= judge_embedding((clf.transform(X_train), clf.transform(X_test)), coarse, fine)

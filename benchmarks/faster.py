@@ -20,14 +20,14 @@ from nona_sklearn import NONARegressor, TableEncoder
 from .timing import timed
 
 N_TEST = 1000
-#: What is changed, by what a user writes.
+#: Parameters and options of training, by what a user writes.
 SETTINGS = {
     "default": {},
     "n_estimators=5": {"n_estimators": 5},
     "max_iter=10": {"max_iter": 10},
-    "n_iter_no_change=5": {"n_iter_no_change": 5},
-    "pool_size=512": {"pool_size": 512},
-    "batch_size=256": {"batch_size": 256},
+    "n_iter_no_change=5": {"training__n_iter_no_change": 5},
+    "pool_size=512": {"training__pool_size": 512},
+    "batch_size=256": {"training__batch_size": 256},
     "numerical_embedding=None": {"numerical_embedding": None},
     "weighting='sparse_softmax'": {"weighting": "sparse_softmax"},
     "weighting='sigmoid'": {"weighting": "sigmoid"},
@@ -49,7 +49,8 @@ def compare_settings(n_train, n_seeds, **params):
     found = {name: [] for name in SETTINGS}
     for seed in range(n_seeds):
         for name, setting in SETTINGS.items():
-            model = NONARegressor(**({"n_estimators": 1, "random_state": seed} | params | setting))
+            model = NONARegressor(n_estimators=1, random_state=seed, **params)
+            model.set_params(**setting)
             seconds = processor_time(lambda model=model: model.fit(X, y))
             error = root_mean_squared_error(y_test, model.predict(X_test))
             found[name].append([seconds, error, model.n_iter_])
@@ -114,8 +115,7 @@ def run(args):
         compare_preparation(60, max_iter=2)
         return
     share = compare_preparation(1000)
-    compare_searches(
-        1000, {"learning_rate_init": [0.003, 0.01, 0.03], "embedding_dim": [2, 8, 32]}
-    )
+    rates = [0.003, 0.01, 0.03]
+    compare_searches(1000, {"training__learning_rate_init": rates, "embedding_dim": [2, 8, 32]})
     compare_settings(1000, 2)
     assert share <= 0.03

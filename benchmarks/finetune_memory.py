@@ -26,7 +26,7 @@ RULES = {
     "memory, refreshed by validation": (internals.MemoryPool, {}),
     "memory, apart from validation": (internals.KeptApart, {}),
     "memory, left alone": (internals.LeftAlone, {}),
-    "dataset, 256 rows": (internals.DatasetPool, {"pool_size": 256}),
+    "dataset, 256 rows": (internals.DatasetPool, {"training__pool_size": 256}),
     DEFAULT: (internals.BatchPool, {}),
 }
 

@@ -55,24 +55,20 @@ def make_data(n):
     return make_friedman1(n, 20, noise=1.0, random_state=0)
 
 
-def make_regressor(n_epochs, **params):
+def make_regressor(n_epochs, **options):
     """Build the default with one network, to be trained for so many epochs."""
     return NONARegressor(
         n_estimators=1,
         max_iter=n_epochs,
         random_state=0,
         similarity="l2",
-        training=TrainingOptions(n_iter_no_change=n_epochs),
-        **params,
+        training=TrainingOptions(n_iter_no_change=n_epochs, **options),
     )
 
 
 def fit_with_skorch(X, y, n_epochs):
     """Train with the package; returns the regressor and the seconds of its epochs."""
-    reg = make_regressor(
-        n_epochs,
-        training=TrainingOptions(batch_size=BATCH, pool_size=POOL, callbacks=[Stopwatch()]),
-    )
+    reg = make_regressor(n_epochs, batch_size=BATCH, pool_size=POOL, callbacks=[Stopwatch()])
     return reg.fit(X, y), Stopwatch.seconds[-1]
 
 
@@ -245,7 +241,11 @@ def compare_threads(n, **params):
     return alone["two threads"], beside["two threads"]
 
 
-GRID = {"embedding_dim": [16, 32], "hidden_layer_sizes": [(64,), (128,)], "weight_decay": [0, 0.1]}
+GRID = {
+    "embedding_dim": [16, 32],
+    "hidden_layer_sizes": [(64,), (128,)],
+    "training__weight_decay": [0, 0.1],
+}
 MLP_GRID = {
     "hidden_layer_sizes": [(64,), (128,)],
     "alpha": [1e-4, 1e-2],

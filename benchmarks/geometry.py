@@ -50,11 +50,13 @@ STYLES = {  # Okabe and Ito's colours
     "adjusted": ("#D55E00", "^", "--"),
     "SoftStep": ("#009E73", "D", "-."),
 }
-TRAINING = {
+NETWORK = {
     "n_estimators": 1,
     "hidden_layer_sizes": (),
     "embedding_dim": 32,
     "n_neighbors": None,  # all rows, as in the papers
+}
+TRAINING = {
     "neighbor_pool": "dataset",
     "pool_size": 512,
     "batch_size": 64,
@@ -240,8 +242,11 @@ def train(set_name, seed, head, random_state, n_epochs):
         FeatureExtractor(lambda: Extractor(n_features), learning_rate=3e-3),
         max_iter=n_epochs,
         random_state=random_state,
-        training=TrainingOptions(n_iter_no_change=n_epochs, callbacks=[Follow(X_test, y_test)]),
-        **TRAINING | params,
+        training=TrainingOptions(
+            n_iter_no_change=n_epochs, callbacks=[Follow(X_test, y_test)], **TRAINING
+        ),
+        **NETWORK,
+        **params,
     )
     with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
         return reg, timed(lambda: reg.fit(X_train, y_train))

@@ -220,8 +220,9 @@ def with_options(name, average=True, **options):
     """A regressor whose networks have other options of :class:`MLPEmbedding`, or no average."""
 
     class Architecture(Layers):
-        def setting(self, name, n_rows):
-            return average if name == "average" else super().setting(name, n_rows)
+        @classmethod
+        def from_params(cls, params):
+            return replace(super().from_params(params), averages=average)
 
         def make_mlp(self, n_features, n_outputs):
             sizes = self.params.hidden_layer_sizes

@@ -10,6 +10,7 @@ import itertools
 import numpy as np
 import torch
 
+from nona_sklearn import SoftStep, TrainingOptions
 from nona_sklearn.weighting import Softmax
 
 from . import real_data
@@ -42,13 +43,15 @@ def make_model(similarity, step, batch_size, embedding_dim, seed):
         embedding_dim=embedding_dim,
         numerical_embedding=None,
         similarity=similarity,
-        softstep=None if step == "none" else {"step": step, "params": "pointwise"},
+        softstep=None if step == "none" else SoftStep(step, "pointwise"),
         weighting=Softmax(learn_temperature=False),
         n_neighbors=None,
-        neighbor_pool="batch",
-        batch_size=batch_size,
-        learning_rate_init=0.001,
-        n_iter_no_change=10,
+        training=TrainingOptions(
+            neighbor_pool="batch",
+            batch_size=batch_size,
+            learning_rate_init=0.001,
+            n_iter_no_change=10,
+        ),
         random_state=seed,
     )
 

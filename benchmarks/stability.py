@@ -176,7 +176,7 @@ def compare(fits, X, y, X_test, y_test):
         "shared_weight": np.minimum(*weights).sum(axis=1).mean(),
         "first_three": np.mean((heaviest[0][:, :3] == heaviest[1][:, :3]).all(axis=1)),
     }
-    if hasattr(fits[0][0], "attribute_adjustments") and not real_data.has_classes(y):
+    if hasattr(fits[0][0], "attribute") and not real_data.has_classes(y):
         amounts, opposite = zip(*(amounts_of(*each, X_test, X) for each in fits), strict=True)
         pairs = list(zip(*amounts, strict=True))
         found["amounts"] = np.nanmean([spearmanr(*pair).statistic for pair in pairs])

@@ -1,10 +1,11 @@
-"""How easily the code can be read: its size, its imports, and what a fit and a prediction run.
+"""How easily the code can be read: size, imports, interface, what a fit and a prediction run.
 
 Lines are all lines of Python. Floors are the longest chain of imports between files. Functions
 are counted that one fit of :class:`NONARegressor` at its defaults runs, by their definitions, and
 how deeply their calls are nested; comprehensions are no calls. Frames are those of this package
 between `predict` and the product that compares queries with the bank, where neighbours are found
-in an embedding and there is no trend.
+in an embedding and there is no trend. Parameters and methods are those of the estimator that has
+most; the methods that scikit-learn's estimators share are not counted.
 """
 
 import ast
@@ -14,15 +15,22 @@ import sys
 import threading
 import tokenize
 from functools import cache
+from inspect import signature
 from pathlib import Path
 
 import torch
+from sklearn.base import BaseEstimator
 from sklearn.datasets import load_diabetes
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils._testing import ignore_warnings
 from torch.overrides import TorchFunctionMode
 
-from nona_sklearn import NONARegressor
+from nona_sklearn import (
+    NONAClassifier,
+    NONARegressor,
+    SoftStepKNeighborsClassifier,
+    SoftStepKNeighborsRegressor,
+)
 
 ROOT = Path(sys.modules["nona_sklearn"].__path__[0])
 TESTS = ROOT.parent / "tests"
@@ -30,6 +38,12 @@ ON_TOP = "_inspection/", "_persistence/onnx", "__main__.py"
 #: Words of the review that name nothing, as local names and in sentences.
 LOCALS, WORDS = ("found", "each", "own"), ("each", "other", "others", "those")
 N_ROWS = 300
+ESTIMATORS = (
+    *(NONARegressor, NONAClassifier),
+    *(SoftStepKNeighborsRegressor, SoftStepKNeighborsClassifier),
+)
+#: Methods that scikit-learn's estimators share, beyond those of its base class.
+SHARED = "fit", "fit_transform", "get_feature_names_out", "predict", "score", "set_output"
 #: They are no calls; from Python 3.12 on, they have no frames.
 COMPREHENSIONS = "<listcomp>", "<setcomp>", "<dictcomp>"
 
@@ -43,6 +57,8 @@ LIMITS = {
     "files of a fit": 40,
     "depth of a fit": 18,
     "frames from predict to the product": 8,
+    "parameters of an estimator": 24,
+    "methods of an estimator": 18,
     "locals named found": 42,
     "locals named each": 40,
     "locals named own": 36,
@@ -55,7 +71,7 @@ LIMITS = {
 
 def run(args):
     """Print the figures, and compare them with their limits."""
-    figures = sizes() | imports() | words() | runs()
+    figures = sizes() | imports() | interface() | words() | runs()
     print(f"| {'figure':36} | limit | now |\n|---|---|---|")
     for name, most in LIMITS.items():
         print(f"| {name:36} | {most:,} | {figures[name]:,} |")
@@ -141,6 +157,24 @@ def without_annotations(tree):
         if isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING":
             node.body = [ast.Pass()]
     return tree
+
+
+def interface():
+    """Largest numbers of constructor parameters and of own public methods of an estimator."""
+    return {
+        "parameters of an estimator": max(len(signature(kind).parameters) for kind in ESTIMATORS),
+        "methods of an estimator": max(len(own_methods(kind)) for kind in ESTIMATORS),
+    }
+
+
+def own_methods(kind):
+    """Names of an estimator's public methods, without those of scikit-learn's estimators."""
+    names = {name for name in dir(kind) if callable(getattr(kind, name))}
+    return {
+        name
+        for name in names.difference(dir(BaseEstimator), SHARED)
+        if not name.startswith("_") and not re.fullmatch("set_.*_request", name)
+    }
 
 
 def words():

@@ -49,7 +49,7 @@ def forest(X, y, queries, **params):
     from quantile_forest import RandomForestQuantileRegressor  # a quick run does without
 
     model = RandomForestQuantileRegressor(random_state=0, **params).fit(X, y)
-    return model.predict_quantiles(queries, LEVELS.tolist())
+    return model.predict(queries, quantiles=LEVELS.tolist())
 
 
 def boosting(X, y, queries):

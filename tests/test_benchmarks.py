@@ -9,13 +9,13 @@ import pytest
 import torch
 from scipy import sparse
 from scipy.stats import entropy
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, RegressorMixin, TransformerMixin
 from sklearn.dummy import DummyClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler
 
 from benchmarks import __main__ as command
-from benchmarks import scores
+from benchmarks import scores, structure
 from benchmarks.internals import DenseHead
 
 #: Warnings of pytabkit and its libraries, where it is installed.
@@ -215,6 +215,18 @@ def test_a_split_has_a_fifth_of_each_class():
     assert not other.equals(X_train)
 
 
+@pytest.mark.slow
+def test_variants_that_no_parameter_reaches_predict_otherwise():
+    pytest.importorskip("pandas")
+    from benchmarks import ablation
+
+    errors = {
+        variant: ablation.measure_quickly(variant, "diabetes", 0)["nrmse"]
+        for variant in ("default", *ablation.OWN_CLASSES)
+    }
+    assert len({*errors.values()}) == len(errors)
+
+
 def test_scatter_on_paper():
     """Rows at 0 and 2, and at 10 and 12: within 4 * 1, between 4 * 25."""
     from benchmarks import collapse
@@ -313,3 +325,28 @@ def test_a_dense_head_on_paper():
         head.linear.weight.copy_(torch.tensor([[2.0, 5.0]]))
         head.linear.bias.fill_(0.5)
     assert head(torch.tensor([[-3.0, 1.0]])).tolist() == [5.5]
+
+
+def test_methods_that_scikit_learn_defines_are_not_own_methods():
+    class Estimator(TransformerMixin, RegressorMixin, BaseEstimator):
+        coef_ = None
+
+        def fit(self, X, y, sample_weight=None):
+            return self
+
+        def predict(self, X):
+            return self._predict(X)
+
+        def _predict(self, X):
+            return X[:, 0]
+
+        def transform(self, X):
+            return X
+
+        def explain(self, X):
+            return X
+
+    assert hasattr(Estimator, "set_fit_request")
+    assert structure.own_methods(Estimator) == {"transform", "explain"}
+    figures = structure.interface()
+    assert all(figures[name] <= structure.LIMITS[name] for name in figures)

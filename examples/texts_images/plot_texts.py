@@ -2,10 +2,11 @@
 Calories of fast food from its name
 ===================================
 
-A column of short texts can be a feature: ``text_features`` turns the names of dishes into numbers
-(TF-IDF). The dishes behind a prediction can be read, so that one sees why a prediction is good or
-bad. Here an explanation of an error leads to a better feature. The data are dishes of eight
-restaurant chains in the United States.
+A column of short texts can be a feature: ``text_features`` of a
+:class:`~nona_sklearn.TableEncoder` turns the names of dishes into numbers (TF-IDF). The dishes
+behind a prediction can be read, so that one sees why a prediction is good or bad. Here an
+explanation of an error leads to a better feature. The data are dishes of eight restaurant chains
+in the United States.
 """
 
 # sphinx_gallery_thumbnail_number = 1
@@ -17,9 +18,8 @@ from nona_sklearn import NeighborsDisplay, NONARegressor, TableEncoder
 menu = data("openintro", "fastfood").drop_duplicates("item").set_index("item", drop=False)
 X = menu[["restaurant", "item"]].astype({"restaurant": "category"})
 X_train, X_test, y_train, y_test = train_test_split(X, menu["calories"], random_state=0)
-reg = NONARegressor(random_state=0, table_encoder=TableEncoder(text_features=["item"])).fit(
-    X_train, y_train
-)
+encoder = TableEncoder(text_features=["item"])
+reg = NONARegressor(table_encoder=encoder, random_state=0).fit(X_train, y_train)
 print(f"R² on {len(X_test)} test dishes: {reg.score(X_test, y_test):.2f}")
 
 # %%

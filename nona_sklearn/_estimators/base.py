@@ -207,6 +207,12 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         -------
         self : object
             The estimator.
+
+        Examples
+        --------
+        >>> from nona_sklearn import NONARegressor
+        >>> NONARegressor().set_params(training__max_time=60)
+        NONARegressor(training=TrainingOptions(max_time=60))
         """
         for name, component in COMPONENTS.items():
             is_set = getattr(self, name) is not None or params.get(name) is not None

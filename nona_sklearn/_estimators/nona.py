@@ -248,8 +248,8 @@ class NONARegressor(NeighborRegressor):
         See :func:`sklearn.inspection.permutation_importance` for new rows.
 
     validation_indices_ : list of ndarray or None
-        Numbers of the rows that each network set aside for validation; None without validation
-        rows, and where fit is given `X_val`.
+        Numbers of the rows that each network set aside for validation. An entry is None without
+        validation rows, and where fit is given `X_val`.
 
     history_ : list of dict
         skorch's history, one dict per epoch and network, one network after another: ``estimator``
@@ -588,8 +588,8 @@ class NONAClassifier(NeighborClassifier):
         See :func:`sklearn.inspection.permutation_importance` for new rows.
 
     validation_indices_ : list of ndarray or None
-        Numbers of the rows that each network set aside for validation; None without validation
-        rows, and where fit is given `X_val`.
+        Numbers of the rows that each network set aside for validation. An entry is None without
+        validation rows, and where fit is given `X_val`.
 
     history_ : list of dict
         skorch's history, one dict per epoch and network, one network after another: ``estimator``

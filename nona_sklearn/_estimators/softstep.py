@@ -213,14 +213,10 @@ class SoftStepKNeighborsRegressor(NeighborRegressor):
         Names of features seen during fit, if they are all strings.
 
     network_ : torch.nn.Module
-        The trained network: ``network_.embedding`` (in float64) and ``network_.head``. With
-        several networks, the embedding concatenates their embeddings, and ``network_.head.heads``
-        holds one head per network.
+        The trained network: ``network_.embedding`` (in float64) and ``network_.head``.
 
     bank_ : NeighborBank
-        ``bank_.embeddings`` and ``bank_.targets`` of all rows given to fit, in their order. If
-        targets are adjusted, the last columns of a network's embeddings are its g, one column per
-        output. :meth:`transform` returns the remaining columns.
+        ``bank_.embeddings`` and ``bank_.targets`` of all rows given to fit, in their order.
 
     calibration_ : Calibration
         Calibration of the predictive distributions, in the units of `y`.
@@ -255,8 +251,8 @@ class SoftStepKNeighborsRegressor(NeighborRegressor):
         matrix.
 
     validation_indices_ : list of ndarray or None
-        Numbers of the rows that each network set aside for validation; None without validation
-        rows, and where fit is given `X_val`.
+        Numbers of the rows that each network set aside for validation. An entry is None without
+        validation rows, and where fit is given `X_val`.
 
     history_ : list of dict
         skorch's history, one dict per epoch and network, one network after another: ``estimator``
@@ -267,17 +263,17 @@ class SoftStepKNeighborsRegressor(NeighborRegressor):
         were kept has ``kept``, True.
 
     n_iter_ : int
-        Number of epochs run, for all networks together.
+        Number of epochs run.
 
     n_estimators_ : int
-        Number of networks.
+        Number of networks: 1.
 
     n_neighbors_ : int or None
         Largest number of rows behind a prediction; None: all rows.
 
     best_loss_ : float
         Validation loss of the epoch whose weights were kept, or training loss without validation
-        rows; the mean over networks.
+        rows.
 
     See Also
     --------
@@ -508,9 +504,7 @@ class SoftStepKNeighborsClassifier(NeighborClassifier):
         several outputs, one array per output, and the weights of a row's classes multiply.
 
     network_ : torch.nn.Module
-        The trained network: ``network_.embedding`` (in float64) and ``network_.head``. With
-        several networks, the embedding concatenates their embeddings, and ``network_.head.heads``
-        holds one head per network.
+        The trained network: ``network_.embedding`` (in float64) and ``network_.head``.
 
     bank_ : NeighborBank
         ``bank_.embeddings`` and ``bank_.targets`` of all rows given to fit, in their order;
@@ -546,8 +540,8 @@ class SoftStepKNeighborsClassifier(NeighborClassifier):
         matrix.
 
     validation_indices_ : list of ndarray or None
-        Numbers of the rows that each network set aside for validation; None without validation
-        rows, and where fit is given `X_val`.
+        Numbers of the rows that each network set aside for validation. An entry is None without
+        validation rows, and where fit is given `X_val`.
 
     history_ : list of dict
         skorch's history, one dict per epoch and network, one network after another: ``estimator``
@@ -557,17 +551,17 @@ class SoftStepKNeighborsClassifier(NeighborClassifier):
         epoch whose weights were kept has ``kept``, True.
 
     n_iter_ : int
-        Number of epochs run, for all networks together.
+        Number of epochs run.
 
     n_estimators_ : int
-        Number of networks.
+        Number of networks: 1.
 
     n_neighbors_ : int or None
         Largest number of rows behind a prediction; None: all rows.
 
     best_loss_ : float
         Validation loss of the epoch whose weights were kept, or training loss without validation
-        rows; the mean over networks.
+        rows.
 
     See Also
     --------

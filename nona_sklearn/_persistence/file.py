@@ -84,9 +84,10 @@ def save(estimator: Any, path: Any, *, overwrite: bool = False) -> None:
 
     Notes
     -----
-    Parameters that a file cannot contain must be passed to :func:`load`: a `feature_extractor`
-    (its fitted weights are in the file), `collate_fn`, `callbacks`, an `accelerator`, a
-    transformer as `algorithm`, and a custom `weighting`.
+    Parameters that a file cannot contain must be passed to :func:`load` by their names: a
+    `feature_extractor` (its fitted weights are in the file), or its ``module``, ``collate_fn`` and
+    ``accelerator``, ``training__callbacks``, a transformer as `algorithm`, and a custom
+    `weighting`.
 
     Examples
     --------
