@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import replace
 from numbers import Integral
@@ -11,22 +11,16 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.impute import MissingIndicator, SimpleImputer
 from sklearn.utils._param_validation import Interval, RealNotInt, StrOptions
 from sklearn.utils.validation import _check_feature_names_in, check_is_fitted
 
 from .._utils.bases import Documented
-from .._utils.storable import storable, storable_estimator
+from .._utils.storable import storable_estimator
 from .._utils.threads import replaced_when_done, snapshot
 from .._utils.validation import is_whole
-from .column_spec import (
-    ColumnSpec,
-    FrequentLevels,
-    LevelEncoder,
-    check_vectorizer,
-    codes_of,
-    default_vectorizer,
-)
+from .column_spec import ColumnSpec, FrequentLevels, LevelEncoder, codes_of
 from .columns import (
     SHOWN,
     Column,
@@ -37,7 +31,7 @@ from .columns import (
     unreadable_in,
 )
 from .row_values import as_array
-from .tables import as_dense, check_table, free_name, names_of_columns, select_columns
+from .tables import as_dense, check_table, columns_at, free_name
 
 MOST_NAMED = 5  # columns in a warning
 #: Warn about a column of more than FEW categories if more than this share of its rows has a
@@ -240,38 +234,33 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
         self.features_ = [
             ColumnSpec.of(column, vectorizers.get(j)) for j, column in enumerate(columns)
         ]
-        if targets is not None:
-            self._mark_many_levels(columns)
+        if targets is not None:  # encode categories of many levels by them, unless none repeats
+            for j, column in enumerate(columns):
+                n_levels = len(set(column.values)) if column.kind == "category" else 0
+                if self.max_categories < n_levels < len(column.values):
+                    self.features_[j] = replace(self.features_[j], by_targets=True)
         blocks = self._read(columns)
         self.encoders_: dict[str, Any] = {}
-        if blocks["numbers"].shape[1] > 0:
+        if "numbers" in blocks:
             imputer = SimpleImputer(strategy="median", keep_empty_features=True)
             self.encoders_["numbers"] = imputer.set_output(transform="default")
             imputer.fit(blocks["numbers"])
-        if np.isnan(blocks["gaps"]).any():
+        if "gaps" in blocks and np.isnan(blocks["gaps"]).any():
             indicator = MissingIndicator(error_on_new=False)
             self.encoders_["gaps"] = indicator.set_output(transform="default")
             indicator.fit(blocks["gaps"])
-        if blocks["categories"].shape[1] > 0:
+        if "categories" in blocks:
             self.encoders_["categories"] = FrequentLevels().fit(
                 blocks["categories"], self.max_categories, self.min_frequency
             )
         mean_targets = None
-        if blocks["levels"].shape[1] > 0:
-            assert targets is not None
+        if targets is not None and "levels" in blocks:
             self.encoders_["levels"] = LevelEncoder()
             mean_targets = self.encoders_["levels"].fit_transform(blocks["levels"], targets)
         outputs = self._output_names(str(j) for j in range(len(columns)))
         self.source_ = np.array([int(name.partition("_")[0]) for name in outputs])
         self._warn_about_rare_levels(columns)
         return self._encode(blocks, mean_targets)
-
-    def _mark_many_levels(self, columns: list[Column]) -> None:
-        """Mark categories of more than `max_categories` levels, unless no level repeats."""
-        for j, column in enumerate(columns):
-            n_levels = len(set(column.values)) if column.kind == "category" else 0
-            if self.max_categories < n_levels < len(column.values):
-                self.features_[j] = replace(self.features_[j], by_targets=True)
 
     def _warn_about_rare_levels(self, columns: list[Column]) -> None:
         """Warn about columns whose levels are all rare or mostly occur once."""
@@ -355,9 +344,7 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
 
     def _read(self, columns: list[Column]) -> dict[str, np.ndarray]:
         """Return the inputs (n, n_inputs) of the encoders, and encoded texts, by name."""
-        parts: dict[str, list[np.ndarray]] = {
-            name: [] for name in ("numbers", "gaps", "categories", "levels", "texts")
-        }
+        parts: defaultdict[str, list[np.ndarray]] = defaultdict(list)
         for spec, column in zip(self.features_, columns, strict=True):
             if spec.is_category:  # a gap is a level
                 name = "categories" if spec.is_one_hot else "levels"
@@ -368,8 +355,7 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
                 parts["texts"].append(spec.texts(column))
             if spec.marks_gaps:  # all parts of a date are missing at once
                 parts["gaps"].append(parts["numbers"][-1][:, :1])
-        nothing = np.empty((len(columns[0].values), 0))
-        return {name: np.hstack(arrays) if arrays else nothing for name, arrays in parts.items()}
+        return {name: np.hstack(arrays) for name, arrays in parts.items()}
 
     def _encode(
         self, blocks: dict[str, np.ndarray], mean_targets: np.ndarray | None = None
@@ -384,7 +370,9 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
                 encoded.append(block)  # the imputer's checks are slow for one row
             else:
                 encoded.append(encoder.transform(block))
-        return np.hstack([*encoded, blocks["texts"]]).astype(np.float64, copy=False)
+        if "texts" in blocks:
+            encoded.append(blocks["texts"])
+        return np.hstack(encoded).astype(np.float64, copy=False)
 
     def _output_names(self, names: Iterable[str]) -> list[str]:
         """Return the names of the output columns, which begin with the names of the sources."""
@@ -397,7 +385,7 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
             outputs += [f"{marked[i]}_missing" for i in self.encoders_["gaps"].features_]
         if "categories" in self.encoders_:
             one_hot = [name for name, spec in specs if spec.is_one_hot]
-            outputs += self.encoders_["categories"].names(one_hot, _name_of_level)
+            outputs += self.encoders_["categories"].names(one_hot)
         if "levels" in self.encoders_:
             by_targets = [name for name, spec in specs if spec.by_targets]
             outputs += self.encoders_["levels"].names(by_targets)
@@ -455,13 +443,7 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
             return None
         specs = [self.features_[j] for j in self.categories]
         time_zones = [spec.column.time_zone for spec in specs]
-        X = as_dense(X)
-        if isinstance(X, np.ndarray):
-            part = X[:, self.categories]
-        else:
-            names = names_of_columns(X)
-            part = select_columns(X, [names[j] for j in self.categories])
-        columns = read_columns(part, time_zones)
+        columns = read_columns(columns_at(as_dense(X), self.categories), time_zones)
         levels = [spec.categories(column) for spec, column in zip(specs, columns, strict=True)]
         return np.stack(levels, axis=1)
 
@@ -565,16 +547,22 @@ def _listed(parts: list[str]) -> str:
     return "; ".join(parts[:MOST_NAMED]) + (f"; and {n_more} more columns" if n_more > 0 else "")
 
 
-@storable
-def _name_of_level(name: str, level: Any) -> str:
-    return f"{name}_missing" if level is None else f"{name}_{level}"
-
-
 def _choose_categories(columns: list[Column], chosen: Any) -> list[Column]:
     """Return columns with the chosen categories; raise if a column of strings is not chosen."""
     if isinstance(chosen, str):
         return columns
-    numbers = _column_numbers(columns, chosen)
+    names = as_array([] if chosen is None else chosen)
+    if names.ndim != 1:
+        raise ValueError(f"categorical_features must be a list of columns, got {chosen!r:.80}")
+    if names.dtype.kind != "b":
+        numbers = {_number_of(columns, name, "categorical_features") for name in names.tolist()}
+    elif len(names) == len(columns):
+        numbers = set(np.flatnonzero(names).tolist())
+    else:
+        raise ValueError(
+            f"categorical_features must mark each of {len(columns)} columns, got a mask of "
+            f"shape {names.shape}"
+        )
     for j, column in enumerate(columns):
         if column.kind == "text" and j in numbers:
             raise ValueError(
@@ -596,32 +584,22 @@ def _choose_vectorizers(columns: list[Column], chosen: Any) -> dict[int, Any]:
     if any(isinstance(name, bool | np.bool_) for name in names):
         raise ValueError(f"text_features must name columns, got a mask: {chosen!r:.80}")
     numbers = [_number_of(columns, name, "text_features") for name in names]
-    vectorizers = {j: default_vectorizer() for j in numbers}
+    vectorizers = {j: TfidfVectorizer(analyzer="char_wb", ngram_range=(3, 4)) for j in numbers}
     if isinstance(chosen, dict):
         vectorizers = dict(zip(numbers, chosen.values(), strict=True))
     for j, vectorizer in vectorizers.items():
-        check_vectorizer(vectorizer, columns[j].label)
+        is_transformer = hasattr(vectorizer, "fit") and hasattr(vectorizer, "transform")
+        if isinstance(vectorizer, type) or not (is_transformer or callable(vectorizer)):
+            raise TypeError(
+                "text_features must have a transformer, such as TfidfVectorizer(), or a function "
+                f"of a list of str for {columns[j].label}, got {vectorizer!r:.80}"
+            )
         if columns[j].as_text().kind != "text":
             raise TypeError(
                 f"text_features must name columns of strings, and {columns[j].label} holds "
                 f"{columns[j].contents}{columns[j].example}: astype(str) makes strings of them"
             )
     return vectorizers
-
-
-def _column_numbers(columns: list[Column], chosen: Any) -> set[int]:
-    """Return the numbers of the columns in `categorical_features`: names, numbers or a mask."""
-    names = as_array([] if chosen is None else chosen)
-    if names.ndim != 1:
-        raise ValueError(f"categorical_features must be a list of columns, got {chosen!r:.80}")
-    if names.dtype.kind == "b":
-        if len(names) != len(columns):
-            raise ValueError(
-                f"categorical_features must mark each of {len(columns)} columns, got a mask of "
-                f"shape {names.shape}"
-            )
-        return set(np.flatnonzero(names).tolist())
-    return {_number_of(columns, name, "categorical_features") for name in names.tolist()}
 
 
 def _number_of(columns: list[Column], name: Any, parameter: str) -> int:
