@@ -321,9 +321,11 @@ class ColumnSpec:
         return self.column.kind == "category"
 
     @property
-    def is_one_hot(self) -> bool:
-        """Return whether frequent levels are one-hot encoded."""
-        return self.is_category and not self.by_targets
+    def level_encoder(self) -> str | None:
+        """Return the name of the encoder of the levels, or None for no category."""
+        if not self.is_category:
+            return None
+        return "levels" if self.by_targets else "categories"
 
     @property
     def is_text(self) -> bool:
@@ -339,15 +341,6 @@ class ColumnSpec:
     def is_number(self) -> bool:
         """Return whether the column has numbers: values, parts of dates, or ordered positions."""
         return self.marks_gaps or self.column.levels is not None
-
-    def number_names(self, name: str) -> list[str]:
-        """Return the names of the columns of :meth:`numbers`, for a column called `name`."""
-        return [f"{name}_{part}" for part in self.parts] or [name]
-
-    def text_names(self, name: str) -> list[str]:
-        """Return the names of the columns of :meth:`texts`, for a column called `name`."""
-        assert self.text_features is not None
-        return [f"{name}_{i}" for i in range(self.text_features.n_outputs or 0)]
 
     def numbers(self, column: Column) -> np.ndarray:
         """Return a column's numbers, NaN where they are missing, (n, n_parts)."""

@@ -94,11 +94,6 @@ class RowSelection:
     log_prior: Tensor | None = None  # (n,), log(weight / unit); None: all weights are equal
 
     @classmethod
-    def all(cls, n_rows: int) -> RowSelection:
-        """Return a selection of all rows, with equal weights."""
-        return cls(n_rows, np.arange(n_rows))
-
-    @classmethod
     def of_positive(cls, sample_weight: np.ndarray) -> RowSelection:
         """Return a selection of the rows of positive weight, given checked weights (n_given,)."""
         n_given, indices = len(sample_weight), sample_weight.nonzero()[0]

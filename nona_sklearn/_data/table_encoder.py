@@ -271,7 +271,7 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
                 continue
             n_rows = len(column.values)
             counts = np.array([*Counter(column.values).values()])
-            rare = spec.is_one_hot and counts.max() < self.min_frequency * n_rows
+            rare = not spec.by_targets and counts.max() < self.min_frequency * n_rows
             alone = len(counts) > FEW and np.count_nonzero(counts == 1) > MOST_ALONE * n_rows
             if rare or alone:
                 often = "none of them often enough" if rare else "most of them once, too rarely"
@@ -346,9 +346,8 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
         """Return the inputs (n, n_inputs) of the encoders, and encoded texts, by name."""
         parts: defaultdict[str, list[np.ndarray]] = defaultdict(list)
         for spec, column in zip(self.features_, columns, strict=True):
-            if spec.is_category:  # a gap is a level
-                name = "categories" if spec.is_one_hot else "levels"
-                parts[name].append(spec.categories(column)[:, None])
+            if spec.level_encoder is not None:  # a gap is a level
+                parts[spec.level_encoder].append(spec.categories(column)[:, None])
             if spec.is_number:
                 parts["numbers"].append(spec.numbers(column))
             if spec.is_text:
@@ -377,21 +376,21 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
     def _output_names(self, names: Iterable[str]) -> list[str]:
         """Return the names of the output columns, which begin with the names of the sources."""
         specs = [*zip(names, self.features_, strict=True)]
-        outputs = [
-            part for name, spec in specs if spec.is_number for part in spec.number_names(name)
-        ]
+        outputs: list[str] = []
+        for name, spec in specs:
+            if spec.is_number:
+                outputs += [f"{name}_{part}" for part in spec.parts] or [name]
         if "gaps" in self.encoders_:
             marked = [name for name, spec in specs if spec.marks_gaps]
             outputs += [f"{marked[i]}_missing" for i in self.encoders_["gaps"].features_]
-        if "categories" in self.encoders_:
-            one_hot = [name for name, spec in specs if spec.is_one_hot]
-            outputs += self.encoders_["categories"].names(one_hot)
-        if "levels" in self.encoders_:
-            by_targets = [name for name, spec in specs if spec.by_targets]
-            outputs += self.encoders_["levels"].names(by_targets)
-        return outputs + [
-            part for name, spec in specs if spec.is_text for part in spec.text_names(name)
-        ]
+        for encoder in ("categories", "levels"):
+            if encoder in self.encoders_:
+                encoded = [name for name, spec in specs if spec.level_encoder == encoder]
+                outputs += self.encoders_[encoder].names(encoded)
+        for name, spec in specs:
+            if spec.text_features is not None:
+                outputs += [f"{name}_{i}" for i in range(spec.text_features.n_outputs or 0)]
+        return outputs
 
     # -- levels that are stored -------------------------------------------------------------
 
@@ -404,12 +403,9 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
 
     def _encoder_levels(self) -> dict[int, list[Any]]:
         """Return the stored levels of the encoders, by the number of the column."""
-        by_column: dict[int, list[Any]] = {}
-        for name, one_hot in (("categories", True), ("levels", False)):
-            columns = [j for j in self.categories if self.features_[j].is_one_hot == one_hot]
-            if columns:
-                by_column |= zip(columns, self.encoders_[name].levels_, strict=True)
-        return {j: by_column[j] for j in self.categories}
+        encoders: dict[int, Any] = {j: self.features_[j].level_encoder for j in self.categories}
+        levels = {name: iter(self.encoders_[name].levels_) for name in {*encoders.values()}}
+        return {j: next(levels[name]) for j, name in encoders.items()}
 
     def stored_levels(self) -> list[list[Any]]:
         """Return the categories' levels that are stored, by an encoder or as an order."""
@@ -429,9 +425,8 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
     def unknown_levels(self, X: Any) -> np.ndarray | None:
         """Return whether rows' levels are unknown or rare, bool (n, n_categories), or None."""
         values = self._read_categories(X)
-        if values is None:
-            return None
-        return codes_of([*self._encoder_levels().values()], values) < 0
+        levels = [*self._encoder_levels().values()]
+        return None if values is None else codes_of(levels, values) < 0
 
     def are_unknown(self, j: int, values: np.ndarray) -> np.ndarray:
         """Return whether levels (n,) of column j are unknown or rare, bool (n,)."""
@@ -455,15 +450,14 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
         copied = snapshot(self)
         copied.features_ = [*self.features_]
         copied.encoders_ = dict(self.encoders_)
-        left: dict[str, list[list[Any]]] = {}  # by encoder
+        left: defaultdict[Any, list[list[Any]]] = defaultdict(list)  # by encoder
         for (j, encoder_levels), stored, codes in zip(
             self._encoder_levels().items(), self.stored_levels(), removed, strict=True
         ):
             forgotten = {stored[code]: FORGOTTEN.format(code) for code in codes}
             spec = self.features_[j]
-            name = "categories" if spec.is_one_hot else "levels"
             remaining = [forgotten.get(level, level) for level in encoder_levels]
-            left.setdefault(name, []).append(remaining)
+            left[spec.level_encoder].append(remaining)
             if spec.column.levels is not None:
                 order = tuple(forgotten.get(level, level) for level in spec.column.levels)
                 copied.features_[j] = replace(spec, column=replace(spec.column, levels=order))

@@ -125,7 +125,8 @@ class TrainingData:
             X, y = selection.select(X), selection.select(y)
         table = source.check(X)
         if selection is None:
-            selection = RowSelection.all(_num_samples(table))
+            n_rows = _num_samples(table)
+            selection = RowSelection(n_rows, np.arange(n_rows))
 
         if class_weight is None:  # otherwise y is checked already
             y = targets.check(y, selection.indices)

@@ -60,16 +60,11 @@ def put_in_place(path: Path) -> Iterator[Path]:
                 os.fsync(file.fileno())
             os.replace(each, path.with_name(each.name))
     except OSError as error:
-        raise OSError(f"{path} could not be written: {_reason(error, path)}") from error
+        # The error would name a hidden folder inside the missing one.
+        reason = error if path.parent.is_dir() else f"there is no folder {str(path.parent)!r}"
+        raise OSError(f"{path} could not be written: {reason}") from error
     finally:
         shutil.rmtree(beside, ignore_errors=True)
-
-
-def _reason(error: OSError, path: Path) -> str:
-    """Return the reason of an error, without the name of the hidden temporary folder."""
-    if not path.parent.is_dir():
-        return f"there is no folder {str(path.parent)!r}"
-    return str(error)
 
 
 @contextmanager
