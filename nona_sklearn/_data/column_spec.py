@@ -65,10 +65,7 @@ class LevelEncoder:
     encoders_: list[TargetEncoder]  # (n_targets,), since scikit-learn's encoder takes one target
 
     def fit_transform(self, levels: np.ndarray, targets: np.ndarray) -> np.ndarray:
-        """Return cross-fitted training rows, (n, n_targets * n_categories), ordered by target.
-
-        `levels` has shape (n, n_categories), `targets` (n, n_targets).
-        """
+        """Return cross-fitted levels (n, n_categories) as (n, n_targets * n_categories)."""
         self._fit(levels, targets)
         return cross_fit(LevelEncoder()._fit, levels, targets)
 

@@ -114,13 +114,6 @@ class RowSelection:
         return _safe_indexing(*indexable(rows), self.indices)
 
     @property
-    def positions(self) -> np.ndarray:
-        """Return positions of the given rows in the selection, (n_given,); -1 if not selected."""
-        positions = np.full(self.n_given, -1)
-        positions[self.indices] = np.arange(len(self.indices))
-        return positions
-
-    @property
     def weights(self) -> np.ndarray | None:
         """Return the weights of the selected rows, (n,), with mean 1, or None if all are equal."""
         return None if self.log_prior is None else normalize_mean(self.log_prior).numpy()

@@ -181,10 +181,11 @@ class LinearScores:
         scale = np.divide(DEVIATION, deviation, out=np.zeros_like(deviation), where=deviation > 0)
         unit = np.sqrt(np.mean(norm(X, axis=1) ** 2)) or 1.0
         X = X / unit
-        predictions = [
-            cross_fit(lambda *train, ridge=Ridge(alpha): ridge.fit(*train).predict, X, targets)
-            for alpha in ALPHAS
-        ]
+
+        def cross_fitted(alpha: float) -> np.ndarray:
+            return cross_fit(lambda *train: Ridge(alpha).fit(*train).predict, X, targets)
+
+        predictions = [cross_fitted(alpha) for alpha in ALPHAS]
         errors = [np.square(predicted - targets).sum(axis=0) for predicted in predictions]
         best = np.argmin(errors, axis=0)
         ridge = Ridge(ALPHAS[best]).fit(X, targets)
@@ -239,10 +240,7 @@ class SparseEncoder:
         return self.svd_.components_.shape[1]
 
     def fit_transform(self, X: csr_array, targets: np.ndarray | None = None) -> np.ndarray:
-        """Return encoded training rows, (n, n_components [+ n_targets]), and learn the encoding.
-
-        Scores of the targets, (n, n_targets), follow the components if targets are given.
-        """
+        """Return encoded training rows, components before scores of targets (n, n_targets)."""
         _refuse_large(X)
         svd = TruncatedSVD(self.count_components(*X.shape), random_state=0)
         self.svd_ = svd.set_output(transform="default")  # arrays, despite sklearn.set_config
@@ -463,9 +461,7 @@ class RowsSource:
         """Return None: there are no categorical columns."""
         return
 
-    def unknown_levels(self, X: Any) -> None:
-        """Return None: there are no categorical columns."""
-        return
+    unknown_levels = levels
 
 
 Source = TableSource | RowsSource

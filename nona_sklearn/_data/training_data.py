@@ -173,7 +173,8 @@ class TrainingData:
             return [Split(np.arange(len(self)))] * n_networks
         times = None if self.sample.times is None else self.sample.times.numpy()
         if not isinstance(validation_fraction, Real):
-            positions = self.selection.positions
+            positions = np.full(self.selection.n_given, -1)
+            positions[self.selection.indices] = np.arange(len(self))
             return split_as_given(
                 validation_fraction, positions, self.groups, times, n_networks, random_state
             )

@@ -196,10 +196,7 @@ def snapshot(thing: T) -> T:
 
 @contextmanager
 def replaced_when_done(thing: T, lock: AbstractContextManager[Any] | None = None) -> Iterator[T]:
-    """Yield a copy, whose attributes replace the object's in one step unless the block fails.
-
-    The replacement holds a lock.
-    """
+    """Yield a copy, whose attributes replace the object's under a lock unless the block fails."""
     before, twin = vars(snapshot(thing)), snapshot(thing)
     yield twin
     with lock or nullcontext():
