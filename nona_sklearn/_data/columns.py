@@ -67,6 +67,11 @@ class Column:
         return f"column {self.name!r}"
 
     @property
+    def holds_strings(self) -> bool:
+        """Return whether the values are strings, which were not read as numbers or dates."""
+        return self.kind == "category" and self.texts is not None
+
+    @property
     def contents(self) -> str:
         """Return the kind of the values, in words."""
         given = next((value for value in self.values if value is not None), None)
@@ -450,19 +455,22 @@ def read_strings(column: Column) -> Column:
 
     Codes, and dates whose day and month may be exchanged, stay strings.
     """
+    if not column.holds_strings:
+        return column
     forms = _forms_of(column)
     return column if not forms or _day_may_be_month(forms) else _read_by(forms[0], column)
 
 
 def read_as(column: Column, fitted: Column) -> Column:
     """Return a column of strings, read by the form of the column in fit, or as ISO dates."""
-    if column.kind != "category" or column.texts is None:
+    if not column.holds_strings:
         return column
     if fitted.form is not None:
         return _read_by(fitted.form, column)
     if fitted.kind != "date":
         return column
-    texts = object_array([None if _is_gap(text) else text for text in column.texts])
+    given: Any = column.texts
+    texts = object_array([None if _is_gap(text) else text for text in given])
     for text in texts:
         if text is not None and not ISO_DATE.fullmatch(text):
             raise _unlike_in_fit(column, "dates", text)
@@ -470,7 +478,7 @@ def read_as(column: Column, fitted: Column) -> Column:
 
 
 def has_two_readings(column: Column) -> bool:
-    """Return whether a column holds strings of dates whose day and month may be exchanged."""
+    """Return whether strings are dates whose day and month may be exchanged."""
     return _day_may_be_month(_forms_of(column))
 
 
@@ -555,8 +563,7 @@ def _unlike_in_fit(column: Column, held: str, text: str) -> ValueError:
 
 def _given(column: Column) -> list[str]:
     """Return the stripped strings of a column of strings that are not gaps."""
-    if column.kind != "category" or column.texts is None:
-        return []
+    assert column.texts is not None
     return [text.strip() for text in column.texts if not _is_gap(text)]
 
 

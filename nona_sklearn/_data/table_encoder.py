@@ -506,7 +506,8 @@ def _warn_about_strings(columns: list[Column]) -> None:
 
     Columns that the user chose as categories are excluded.
     """
-    ambiguous = [column for column in columns if has_two_readings(column)]
+    strings = [column for column in columns if column.holds_strings]
+    ambiguous = [column for column in strings if has_two_readings(column)]
     if ambiguous:
         warnings.warn(
             f"Day and month may be either in dates as strings, which stay categories: "
@@ -514,7 +515,7 @@ def _warn_about_strings(columns: list[Column]) -> None:
             "them by pandas.to_datetime(..., dayfirst=True) or dayfirst=False",
             stacklevel=2,
         )
-    pairs = [(column, unreadable_in(column)) for column in columns]
+    pairs = [(column, unreadable_in(column)) for column in strings]
     unreadable = [f"{column.label} holds {text!r:.{SHOWN}}" for column, text in pairs if text]
     if unreadable:
         warnings.warn(
