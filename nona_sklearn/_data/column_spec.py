@@ -11,7 +11,6 @@ import numpy as np
 from scipy.sparse import issparse
 from sklearn.base import clone
 from sklearn.decomposition import TruncatedSVD
-from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.model_selection import KFold
 from sklearn.preprocessing import OneHotEncoder, TargetEncoder
 
@@ -66,17 +65,14 @@ class LevelEncoder:
     encoders_: list[TargetEncoder]  # (n_targets,), since scikit-learn's encoder takes one target
 
     def fit_transform(self, levels: np.ndarray, targets: np.ndarray) -> np.ndarray:
-        """Return cross-fitted training rows, (n, n_targets * n_categories), ordered by target.
-
-        `levels` has shape (n, n_categories), `targets` (n, n_targets).
-        """
+        """Return cross-fitted levels (n, n_categories) as (n, n_targets * n_categories)."""
         self._fit(levels, targets)
-        return cross_fit(lambda *train: LevelEncoder()._fit(*train).transform, levels, targets)
+        return cross_fit(LevelEncoder()._fit, levels, targets)
 
-    def _fit(self, levels: np.ndarray, targets: np.ndarray) -> LevelEncoder:
+    def _fit(self, levels: np.ndarray, targets: np.ndarray) -> Callable[[Any], np.ndarray]:
         encoder = TargetEncoder(target_type="continuous").set_output(transform="default")
         self.encoders_ = [clone(encoder).fit(levels, column) for column in targets.T]
-        return self
+        return self.transform
 
     @property
     def levels_(self) -> list[list[Any]]:
@@ -87,8 +83,8 @@ class LevelEncoder:
         """Return a copy with the given levels; a replaced level has the overall mean."""
         copied = LevelEncoder()
         copied.encoders_ = [snapshot(encoder) for encoder in self.encoders_]
+        categories = list(map(object_array, levels))
         for encoder in copied.encoders_:
-            categories = list(map(object_array, levels))
             changed = [a != b for a, b in zip(encoder.categories_, categories, strict=True)]
             encoder.encodings_ = [
                 np.where(new, encoder.target_mean_, means)
@@ -157,21 +153,25 @@ class FrequentLevels:
         columns = codes_of(self.levels_, levels).T
         blocks = []
         for level_shares, has_rare, codes in zip(shares, self.has_rare_, columns, strict=True):
-            n_levels = len(level_shares)
             # The last row encodes code -1, a level that is not stored.
-            rows = np.eye(n_levels + 1)
+            rows = np.eye(len(level_shares) + 1)
             if not has_rare:
-                rows = np.vstack([np.eye(n_levels), level_shares])
+                rows = np.vstack([rows[:-1, :-1], level_shares])
             blocks.append(rows[codes])
         return np.hstack(blocks)
 
-    def names(self, names: list[str], name_of_level: Callable[[str, Any], str]) -> list[str]:
+    def names(self, names: list[str]) -> list[str]:
         """Return the names of the encoded columns, given the names of the categories."""
         return [
-            name_of_level(name, level)
+            _name_of_level(name, level)
             for name, frequent, has_rare in zip(names, self.levels_, self.has_rare_, strict=True)
             for level in [*frequent, *([RARE] if has_rare else [])]
         ]
+
+
+@storable
+def _name_of_level(name: str, level: Any) -> str:
+    return f"{name}_missing" if level is None else f"{name}_{level}"
 
 
 def codes_of(levels: list[list[Any]], values: np.ndarray) -> np.ndarray:
@@ -219,33 +219,11 @@ CALENDAR: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 }
 
 
-def varying_parts(moments: np.ndarray) -> tuple[str, ...]:
-    """Return the parts of :data:`CALENDAR` in which dates differ, or the days if none differs."""
-    given = moments[~np.isnat(moments)]
-    varies = {name: np.ptp(part(given)) > 1e-9 for name, part in CALENDAR.items() if len(given)}
-    return tuple(name for name in varies if varies[name]) or ("days",)
-
-
 # -- texts -------------------------------------------------------------------------------------
 
 N_COMPONENTS = 30  # most components of sparse features, as in skrub's StringEncoder
 #: Singular values below this share of the largest are rounding errors, enlarged by scaling.
 LEAST_COMPONENT = 1e-6
-
-
-def default_vectorizer() -> TfidfVectorizer:
-    """Return the default vectoriser, TF-IDF of character n-grams."""
-    return TfidfVectorizer(analyzer="char_wb", ngram_range=(3, 4))
-
-
-def check_vectorizer(vectorizer: Any, label: str) -> None:
-    """Raise if the vectoriser of a column is neither a transformer nor a function."""
-    is_transformer = hasattr(vectorizer, "fit") and hasattr(vectorizer, "transform")
-    if isinstance(vectorizer, type) or not (is_transformer or callable(vectorizer)):
-        raise TypeError(
-            "text_features must have a transformer, such as TfidfVectorizer(), or a function of "
-            f"a list of str for {label}, got {vectorizer!r:.80}"
-        )
 
 
 @storable
@@ -268,7 +246,12 @@ class TextEncoder:
         if hasattr(vectorizer, "transform"):
             vectorizer = clone(vectorizer).fit(texts)
             features = vectorizer.transform(texts)
-            svd = _fit_svd(features) if issparse(features) else None
+            if issparse(features) and features.shape[1] > N_COMPONENTS:
+                svd = TruncatedSVD(min(N_COMPONENTS, features.shape[0]), random_state=0)
+                with np.errstate(all="ignore"):  # the shares of variance 0, of equal texts
+                    svd.fit(features)
+                sizes = svd.singular_values_
+                svd.components_ = svd.components_[sizes >= LEAST_COMPONENT * sizes[0]]
         encoded = cls(vectorizer, svd).encode(texts[:1])  # a model may take long for all
         return cls(vectorizer, svd, encoded.shape[1])
 
@@ -300,19 +283,6 @@ class TextEncoder:
         return encoded
 
 
-def _fit_svd(features: Any) -> TruncatedSVD | None:
-    """Return a TruncatedSVD without components at rounding level, or None if d is small."""
-    n_rows, n_features = features.shape
-    if n_features <= N_COMPONENTS:
-        return None
-    svd = TruncatedSVD(min(N_COMPONENTS, n_rows), random_state=0)
-    with np.errstate(all="ignore"):  # equal texts have variance 0, whose shares are undefined
-        svd.fit(features)
-    sizes = svd.singular_values_
-    svd.components_ = svd.components_[sizes >= LEAST_COMPONENT * sizes[0]]
-    return svd
-
-
 # -- columns -----------------------------------------------------------------------------------
 
 
@@ -331,8 +301,12 @@ class ColumnSpec:
     def of(cls, column: Column, vectorizer: Any = None) -> ColumnSpec:
         """Return the specification of a training column; a column of texts has a vectoriser."""
         plain = replace(column, values=column.values[:0], texts=None)
-        parts = varying_parts(column.values) if column.kind == "date" else ()
+        parts: tuple[str, ...] = ()
         encoder = None
+        if column.kind == "date":
+            given = column.values[~np.isnat(column.values)]  # an empty column is no date
+            varying = [name for name, part in CALENDAR.items() if np.ptp(part(given)) > 1e-9]
+            parts = tuple(varying) or ("days",)
         if column.kind == "text":
             with _naming_text_features(column):
                 encoder = TextEncoder.fit(vectorizer, column.values.tolist())
@@ -344,9 +318,11 @@ class ColumnSpec:
         return self.column.kind == "category"
 
     @property
-    def is_one_hot(self) -> bool:
-        """Return whether frequent levels are one-hot encoded."""
-        return self.is_category and not self.by_targets
+    def level_encoder(self) -> str | None:
+        """Return the name of the encoder of the levels, or None for no category."""
+        if not self.is_category:
+            return None
+        return "levels" if self.by_targets else "categories"
 
     @property
     def is_text(self) -> bool:
@@ -362,15 +338,6 @@ class ColumnSpec:
     def is_number(self) -> bool:
         """Return whether the column has numbers: values, parts of dates, or ordered positions."""
         return self.marks_gaps or self.column.levels is not None
-
-    def number_names(self, name: str) -> list[str]:
-        """Return the names of the columns of :meth:`numbers`, for a column called `name`."""
-        return [f"{name}_{part}" for part in self.parts] or [name]
-
-    def text_names(self, name: str) -> list[str]:
-        """Return the names of the columns of :meth:`texts`, for a column called `name`."""
-        assert self.text_features is not None
-        return [f"{name}_{i}" for i in range(self.text_features.n_outputs or 0)]
 
     def numbers(self, column: Column) -> np.ndarray:
         """Return a column's numbers, NaN where they are missing, (n, n_parts)."""

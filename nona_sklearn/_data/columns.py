@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from itertools import product, repeat
@@ -67,6 +67,11 @@ class Column:
         return f"column {self.name!r}"
 
     @property
+    def holds_strings(self) -> bool:
+        """Return whether the values are strings, which were not read as numbers or dates."""
+        return self.kind == "category" and self.texts is not None
+
+    @property
     def contents(self) -> str:
         """Return the kind of the values, in words."""
         given = next((value for value in self.values if value is not None), None)
@@ -118,11 +123,11 @@ def read_columns(X: Any, time_zones: Sequence[str | None] | None = None) -> Iter
     """Yield the columns of a validated table, with dates in the given time zones."""
     in_array = isinstance(X, np.ndarray)
     columns: Iterable = X.T if in_array else nw.from_native(X, eager_only=True).iter_columns()
-    zones = time_zones or repeat(None)
-    for j, (values, zone) in enumerate(zip(columns, zones, strict=False)):
+    read: Callable[..., Column] = _read_array if in_array else _read_series
+    for j, (values, zone) in enumerate(zip(columns, time_zones or repeat(None), strict=False)):
         name = j if in_array else values.name
         try:
-            yield (_read_array if in_array else _read_series)(name, values, zone)
+            yield read(name, values, zone)
         except ArithmeticError as error:  # a date that the time zone lacks, or Decimal("sNaN")
             raise ValueError(f"column {name!r} holds a value out of range: {error!r}") from error
 
@@ -133,9 +138,9 @@ def read_values(name: str, values: Any, time_zone: str | None = None) -> Column:
     if isinstance(series, nw.Series):
         return _read_series(name, series, time_zone)
     array = row_values(name, values)
-    if array.dtype.kind in "US":
-        array = array.astype(object)
-    return _read_array(name, array, time_zone)
+    return _read_array(
+        name, array.astype(object) if array.dtype.kind in "US" else array, time_zone
+    )
 
 
 def plain_values(X: Any) -> Iterator[np.ndarray]:
@@ -151,15 +156,8 @@ def plain_values(X: Any) -> Iterator[np.ndarray]:
         yield series.to_numpy() if arrays else _to_objects(series)
 
 
-def _read_array(name: Any, values: np.ndarray, time_zone: str | None) -> Column:
-    if values.dtype.kind == "O":
-        return _read_objects(name, values, time_zone)
-    kind = {"M": "dates", "m": "durations"}.get(values.dtype.kind, "numbers")
-    return READERS[kind](name, values)
-
-
 def _read_series(name: Any, series: nw.Series, time_zone: str | None) -> Column:
-    series, unread_zone = _in_utc(_in_native_byte_order(series))
+    series, unread_zone = _as_known(series)
     dtype = series.dtype
     if dtype.is_numeric() or dtype == nw.Boolean:
         return _read_numbers(name, series.cast(nw.Float64).to_numpy())
@@ -186,7 +184,7 @@ def _read_series(name: Any, series: nw.Series, time_zone: str | None) -> Column:
         return _read_categories(name, _to_objects(series), levels)
     native = str(getattr(series.to_native(), "dtype", dtype))
     if dtype in (nw.Object, nw.Time) or native.startswith(("period", "interval")):
-        return _read_objects(name, _to_objects(series), time_zone)
+        return _read_array(name, _to_objects(series), time_zone)
     remedy = "convert it, or drop it"
     if native.startswith("Sparse"):
         remedy = "make X dense (X.sparse.to_dense()) or one sparse matrix (X.sparse.to_coo())"
@@ -195,22 +193,22 @@ def _read_series(name: Any, series: nw.Series, time_zone: str | None) -> Column:
     )
 
 
-def _in_utc(series: nw.Series) -> tuple[nw.Series, str | None]:
-    """Return a pandas Series in UTC, and its zone's name, if narwhals cannot read the zone."""
+def _as_known(series: nw.Series) -> tuple[nw.Series, str | None]:
+    """Return a pandas Series with a type that narwhals knows, and its time zone if it does not.
+
+    Dates become UTC. Numbers get the native byte order: a file may have the opposite.
+    """
     native = series.to_native()
-    zone = getattr(getattr(native, "dtype", None), "tz", None)
-    if series.dtype != nw.Unknown or zone is None:
+    dtype = getattr(native, "dtype", None)
+    zone = getattr(dtype, "tz", None)
+    if series.dtype != nw.Unknown:
         return series, None
-    return nw.from_native(native.dt.tz_convert("UTC"), series_only=True), str(zone)
-
-
-def _in_native_byte_order(series: nw.Series) -> nw.Series:
-    """Return numbers of a pandas Series in native byte order: a file may have the opposite."""
-    dtype = getattr(series.to_native(), "dtype", None)
-    if series.dtype != nw.Unknown or not isinstance(dtype, np.dtype) or dtype.kind not in "iuf":
-        return series
-    plain = np.float64 if dtype.kind == "f" else dtype.newbyteorder("=")
-    return nw.from_native(series.to_native().astype(plain), series_only=True)
+    if zone is not None:
+        return nw.from_native(native.dt.tz_convert("UTC"), series_only=True), str(zone)
+    if isinstance(dtype, np.dtype) and dtype.kind in "iuf":
+        plain = np.float64 if dtype.kind == "f" else dtype.newbyteorder("=")
+        return nw.from_native(native.astype(plain), series_only=True), None
+    return series, None
 
 
 def _to_objects(series: nw.Series) -> np.ndarray:
@@ -220,19 +218,26 @@ def _to_objects(series: nw.Series) -> np.ndarray:
     return values
 
 
-def _read_objects(name: Any, values: np.ndarray, time_zone: str | None) -> Column:
-    """Return a column of Python objects, which must be of one kind."""
+def _read_array(name: Any, values: np.ndarray, time_zone: str | None) -> Column:
+    """Return a column of an array (n,), whose Python objects must be of one kind."""
+    if values.dtype.kind != "O":
+        kind = {"M": "dates", "m": "durations"}.get(values.dtype.kind, "numbers")
+        return READERS[kind](name, values)
     values = _as_objects(values)
     kinds = [*_first_of_each_kind(values)]
-    if kinds == ["Period"]:  # of pandas; its date is its start
-        starts = [value and value.start_time.to_pydatetime() for value in values]
-        return _read_objects(name, object_array(starts), time_zone)
-    if kinds == [OF_A_ZONE]:
-        return _read_zoned_dates(name, values, time_zone)
-    if kinds == ["strings"]:
-        return _read_strings(name, values, time_zone)
     if not kinds:
         return _empty_column(name, len(values))
+    if kinds == ["Period"]:  # of pandas; its date is its start
+        starts = [value and value.start_time.to_pydatetime() for value in values]
+        return _read_array(name, object_array(starts), time_zone)
+    if kinds == [OF_A_ZONE]:  # dates in the given time zone, else in their common zone or UTC
+        keys = {getattr(value.tzinfo, "key", None) for value in values if value is not None}
+        time_zone = time_zone or (keys.pop() if len(keys) == 1 else None) or "UTC"
+        zone = datetime.UTC if time_zone == "UTC" else ZoneInfo(time_zone)
+        local = [value and value.astimezone(zone).replace(tzinfo=None) for value in values]
+        return _read_dates(name, np.array(local), time_zone)
+    if kinds == ["strings"]:
+        return _read_strings(name, values, time_zone)
     if len(kinds) == 1 and kinds[0] in READERS:
         return READERS[kinds[0]](name, values)
     return _read_categories(name, values)
@@ -246,27 +251,18 @@ def _as_objects(values: np.ndarray) -> np.ndarray:
 
 
 def _read_strings(name: Any, values: np.ndarray, time_zone: str | None) -> Column:
-    """Return a column of dates if all strings are dates, else a column of categories."""
-    category = replace(_read_categories(name, values), texts=values)
-    dates = _parse_iso_dates(values)
-    if dates is None:
+    """Return a column of dates if all strings are ISO dates, else a column of categories."""
+    category = Column(name, "category", values, texts=values)
+    if not all(text is None or ISO_DATE.fullmatch(text) for text in values):
         return category
-    try:
-        return replace(_read_objects(name, dates, time_zone), texts=values)
-    except OverflowError:  # a date that the time zone lacks
-        return category
-
-
-def _parse_iso_dates(texts: np.ndarray) -> np.ndarray | None:
-    """Return strings as dates, or None if one is no date or only a part has a time zone."""
-    if not all(text is None or ISO_DATE.fullmatch(text) for text in texts):
-        return None
     read = datetime.datetime.fromisoformat
     try:
-        dates = np.array([None if text is None else read(text) for text in texts], dtype=object)
-    except ValueError:  # such as February 30
-        return None
-    return dates if len(_first_of_each_kind(dates)) == 1 else None
+        dates = object_array([text and read(text) for text in values])
+        if len(_first_of_each_kind(dates)) != 1:  # only a part has a time zone
+            return category
+        return replace(_read_array(name, dates, time_zone), texts=values)
+    except (ValueError, OverflowError):  # such as February 30, or a date that the time zone lacks
+        return category
 
 
 def _empty_column(name: Any, n_rows: int) -> Column:
@@ -350,15 +346,6 @@ def _common_zone(name: str) -> str:
         return ZoneInfo(name).key
     except ZoneInfoNotFoundError:
         return "UTC"
-
-
-def _read_zoned_dates(name: Any, values: np.ndarray, time_zone: str | None) -> Column:
-    """Return a column of dates in the given time zone, else in their common zone, else in UTC."""
-    names = {getattr(value.tzinfo, "key", None) for value in values if value is not None}
-    time_zone = time_zone or (names.pop() if len(names) == 1 else None) or "UTC"
-    zone = datetime.UTC if time_zone == "UTC" else ZoneInfo(time_zone)
-    local = [value and value.astimezone(zone).replace(tzinfo=None) for value in values]
-    return _read_dates(name, np.array(local), time_zone)
 
 
 #: Marks of gaps beside numbers, in lower case.
@@ -468,21 +455,22 @@ def read_strings(column: Column) -> Column:
 
     Codes, and dates whose day and month may be exchanged, stay strings.
     """
-    forms = _forms_of(column)
-    if column.texts is None or not forms or _day_may_be_month(forms):
+    if not column.holds_strings:
         return column
-    return _read_by(forms[0], column.texts, column)
+    forms = _forms_of(column)
+    return column if not forms or _day_may_be_month(forms) else _read_by(forms[0], column)
 
 
 def read_as(column: Column, fitted: Column) -> Column:
     """Return a column of strings, read by the form of the column in fit, or as ISO dates."""
-    if column.kind != "category" or column.texts is None:
+    if not column.holds_strings:
         return column
     if fitted.form is not None:
-        return _read_by(fitted.form, column.texts, column)
+        return _read_by(fitted.form, column)
     if fitted.kind != "date":
         return column
-    texts = np.array([None if _is_gap(text) else text for text in column.texts], dtype=object)
+    given: Any = column.texts
+    texts = object_array([None if _is_gap(text) else text for text in given])
     for text in texts:
         if text is not None and not ISO_DATE.fullmatch(text):
             raise _unlike_in_fit(column, "dates", text)
@@ -490,7 +478,7 @@ def read_as(column: Column, fitted: Column) -> Column:
 
 
 def has_two_readings(column: Column) -> bool:
-    """Return whether a column holds strings of dates whose day and month may be exchanged."""
+    """Return whether strings are dates whose day and month may be exchanged."""
     return _day_may_be_month(_forms_of(column))
 
 
@@ -499,29 +487,21 @@ def unreadable_in(column: Column) -> str | None:
 
     Return None for categories, which are codes or few levels that repeat.
     """
-    if column.kind != "category" or column.texts is None:
-        return None
     given = _given(column)
     texts = list(dict.fromkeys(given))
     if not texts or _are_few(len(texts), len(given)):
         return None
+    # A leading zero is a code's if all strings have one length; otherwise it is a number's error.
     of_one_length = len(set(map(len, texts))) == 1
+    padded = set() if of_one_length else {text for text in texts if LEADING_ZERO.match(text)}
     sample = texts[:: math.ceil(len(texts) / N_TRIED)]
     for form in _possible_forms(sample):
-        matching = [text for text in sample if _matches(form, text, of_one_length)]
-        are_codes = form.kind == "number" and _are_codes(matching)
-        if len(matching) >= NEARLY * len(sample) and not are_codes:
-            return next((t for t in texts if not _matches(form, t, of_one_length)), None)
+        of_numbers = form.kind == "number"
+        wrong = padded if of_numbers else set()
+        matching = [text for text in sample if text not in wrong and form.read(text) is not None]
+        if len(matching) >= NEARLY * len(sample) and not (of_numbers and _are_codes(matching)):
+            return next((t for t in texts if t in wrong or form.read(t) is None), None)
     return None
-
-
-def _matches(form: Form, text: str, of_one_length: bool) -> bool:
-    """Return whether a string has a form.
-
-    A leading zero is a code's if all strings have one length; otherwise it is a number's error.
-    """
-    is_padded = form.kind == "number" and not of_one_length and LEADING_ZERO.match(text)
-    return form.read(text) is not None and not is_padded
 
 
 def describe_reading(column: Column) -> str:
@@ -542,8 +522,6 @@ def describe_reading(column: Column) -> str:
 
 def _forms_of(column: Column) -> list[Form]:
     """Return the forms that fit all strings of a column; codes have no form of numbers."""
-    if column.kind != "category" or column.texts is None:
-        return []
     texts = _given(column)
     forms = [f for f in _possible_forms(texts) if all(f.read(t) is not None for t in texts)]
     if any(form.kind == "number" for form in forms) and _are_codes(texts):
@@ -566,7 +544,9 @@ def _day_may_be_month(forms: list[Form]) -> bool:
     return sum(date.startswith((DAY_FIRST, MONTH_FIRST)) for date in dates) > 1
 
 
-def _read_by(form: Form, texts: np.ndarray, column: Column) -> Column:
+def _read_by(form: Form, column: Column) -> Column:
+    """Return a column of strings as numbers or dates; raise if a string lacks the form."""
+    texts: Any = column.texts
     values = [form.gap if _is_gap(text) else form.read(text.strip()) for text in texts]
     for text, value in zip(texts, values, strict=True):
         if value is None:
@@ -582,7 +562,7 @@ def _unlike_in_fit(column: Column, held: str, text: str) -> ValueError:
 
 
 def _given(column: Column) -> list[str]:
-    """Return the stripped strings of a column that are not gaps."""
+    """Return the stripped strings of a column of strings that are not gaps."""
     assert column.texts is not None
     return [text.strip() for text in column.texts if not _is_gap(text)]
 

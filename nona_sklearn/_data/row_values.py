@@ -94,11 +94,6 @@ class RowSelection:
     log_prior: Tensor | None = None  # (n,), log(weight / unit); None: all weights are equal
 
     @classmethod
-    def all(cls, n_rows: int) -> RowSelection:
-        """Return a selection of all rows, with equal weights."""
-        return cls(n_rows, np.arange(n_rows))
-
-    @classmethod
     def of_positive(cls, sample_weight: np.ndarray) -> RowSelection:
         """Return a selection of the rows of positive weight, given checked weights (n_given,)."""
         n_given, indices = len(sample_weight), sample_weight.nonzero()[0]
@@ -117,13 +112,6 @@ class RowSelection:
             return rows
         check_lengths(self.n_given, _num_samples(rows))
         return _safe_indexing(*indexable(rows), self.indices)
-
-    @property
-    def positions(self) -> np.ndarray:
-        """Return positions of the given rows in the selection, (n_given,); -1 if not selected."""
-        positions = np.full(self.n_given, -1)
-        positions[self.indices] = np.arange(len(self.indices))
-        return positions
 
     @property
     def weights(self) -> np.ndarray | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -152,7 +152,14 @@ def _check_source(source: Any, collate_fn: Callable | None) -> Any:
     if _length(source) == 0:
         raise ValueError("X must hold rows, got none")
     if _is_text(source):
-        _check_texts(source, collate_fn)
+        if collate_fn is None:
+            raise ValueError(
+                "collate_fn must turn a list of texts into a batch, such as a tokenizer with "
+                "padding=True, truncation=True and return_tensors='pt', got None"
+            )
+        for i, text in enumerate(source):
+            if not isinstance(text, str) or not text.strip():
+                raise ValueError(f"X must hold texts that are not empty, got X[{i}]={text!r:.100}")
     elif isinstance(source, list) and collate_fn is None and not isinstance(source[0], Mapping):
         with _of_one_shape():
             is_tensor = isinstance(source[0], Tensor)
@@ -195,17 +202,6 @@ def _check_numbers(array: np.ndarray | Tensor, name: str) -> None:
     if array.dtype.kind not in "biuf":
         raise ValueError(f"{name} must hold numbers or texts, got an array of {array.dtype}")
     assert_all_finite(array, input_name=name)
-
-
-def _check_texts(texts: Sequence, collate_fn: Callable | None) -> None:
-    if collate_fn is None:
-        raise ValueError(
-            "collate_fn must turn a list of texts into a batch, such as a tokenizer with "
-            "padding=True, truncation=True and return_tensors='pt', got None"
-        )
-    for i, text in enumerate(texts):
-        if not isinstance(text, str) or not text.strip():
-            raise ValueError(f"X must hold texts that are not empty, got X[{i}]={text!r:.100}")
 
 
 def _is_text(source: Any) -> bool:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -96,8 +95,11 @@ class SmoothClipScaler(RobustScaler):
             (ordered[:-1] + ordered[1:]) / 2, QUANTILE_LEVELS, axis=0, method="lower"
         )
         self.quantiles_ = quantiles * unit[self.skewed_]
-        scores = [_normal_scores(column) for column in quantiles.T]
-        self.scores_ = np.reshape(scores, (-1, len(QUANTILE_LEVELS))).T
+        self.scores_ = np.empty(quantiles.shape)
+        for j, column in enumerate(quantiles.T):  # equal quantiles have one score
+            _, which, counts = np.unique(column, return_inverse=True, return_counts=True)
+            levels = (np.bincount(which, QUANTILE_LEVELS) / counts)[which]
+            self.scores_[:, j] = ndtri(levels.clip(LEAST_LEVEL, 1 - LEAST_LEVEL))
         self.center_[self.skewed_] = 0.0
         self.scale_[self.skewed_] = np.subtract(*ndtri([0.75, 0.25]))
 
@@ -119,13 +121,6 @@ class SmoothClipScaler(RobustScaler):
             scaled = (X - self.center_) / self.scale_
         scaled = scaled.clip(-LARGEST, LARGEST)
         return scaled / np.hypot(1, scaled / BOUND)
-
-
-def _normal_scores(quantiles: np.ndarray) -> np.ndarray:
-    """Return normal scores of quantiles; equal quantiles have the score of their mean level."""
-    _, which, counts = np.unique(quantiles, return_inverse=True, return_counts=True)
-    levels = np.bincount(which, QUANTILE_LEVELS) / counts
-    return ndtri(levels[which].clip(LEAST_LEVEL, 1 - LEAST_LEVEL))
 
 
 def _next_power_of_two(numbers: np.ndarray) -> np.ndarray:
@@ -186,7 +181,11 @@ class LinearScores:
         scale = np.divide(DEVIATION, deviation, out=np.zeros_like(deviation), where=deviation > 0)
         unit = np.sqrt(np.mean(norm(X, axis=1) ** 2)) or 1.0
         X = X / unit
-        predictions = [cross_fit(partial(_fit_ridge, alpha), X, targets) for alpha in ALPHAS]
+
+        def cross_fitted(alpha: float) -> np.ndarray:
+            return cross_fit(lambda *train: Ridge(alpha).fit(*train).predict, X, targets)
+
+        predictions = [cross_fitted(alpha) for alpha in ALPHAS]
         errors = [np.square(predicted - targets).sum(axis=0) for predicted in predictions]
         best = np.argmin(errors, axis=0)
         ridge = Ridge(ALPHAS[best]).fit(X, targets)
@@ -197,12 +196,6 @@ class LinearScores:
     def transform(self, X: csr_array) -> np.ndarray:
         """Return the scores (n, n_targets) of new rows (n, n_features)."""
         return X @ self.coef_ + self.intercept_
-
-
-def _fit_ridge(
-    alpha: float, X: csr_array, targets: np.ndarray
-) -> Callable[[csr_array], np.ndarray]:
-    return Ridge(alpha).fit(X, targets).predict
 
 
 @storable
@@ -247,10 +240,7 @@ class SparseEncoder:
         return self.svd_.components_.shape[1]
 
     def fit_transform(self, X: csr_array, targets: np.ndarray | None = None) -> np.ndarray:
-        """Return encoded training rows, (n, n_components [+ n_targets]), and learn the encoding.
-
-        Scores of the targets, (n, n_targets), follow the components if targets are given.
-        """
+        """Return encoded training rows, components before scores of targets (n, n_targets)."""
         _refuse_large(X)
         svd = TruncatedSVD(self.count_components(*X.shape), random_state=0)
         self.svd_ = svd.set_output(transform="default")  # arrays, despite sklearn.set_config
@@ -376,11 +366,10 @@ class TableSource:
                 "warm_start=True needs the columns of the earlier fit: X had "
                 f"{self.encoder.n_features}, and has {X.shape[1]} now"
             )
-        if isinstance(self.scaler, StandardScaler):  # SmoothClipScaler chooses units by itself
-            with np.errstate(over="ignore", invalid="ignore"):
-                refuse_tiny_spread(encoded, self.encoder.label_of)
         if self.scaler is not None:
             with np.errstate(over="ignore", invalid="ignore"):  # _scale checks the result
+                if isinstance(self.scaler, StandardScaler):  # others choose units by themselves
+                    refuse_tiny_spread(encoded, self.encoder.label_of)
                 self.scaler = self.scaler.set_output(transform="default").fit(encoded)
         return self._scale(encoded, 0)
 
@@ -472,9 +461,7 @@ class RowsSource:
         """Return None: there are no categorical columns."""
         return
 
-    def unknown_levels(self, X: Any) -> None:
-        """Return None: there are no categorical columns."""
-        return
+    unknown_levels = levels
 
 
 Source = TableSource | RowsSource

@@ -135,9 +135,10 @@ def split_as_given(
         valid = random_state.permutation(valid)
         cutoff_times = None
         if times is not None:
-            cutoff_times = _after_last(times[train], times[valid])
-            predictable = np.isfinite(cutoff_times)
-            valid, cutoff_times = valid[predictable], cutoff_times[predictable]
+            train_times = np.unique(times[train])
+            n_earlier = np.searchsorted(train_times, times[valid])
+            valid = valid[n_earlier > 0]
+            cutoff_times = np.nextafter(train_times[n_earlier[n_earlier > 0] - 1], np.inf)
         if len(valid):
             kept.append(Split(train, valid, cutoff_times))
     if not kept:
@@ -197,13 +198,3 @@ def _check_split(train: np.ndarray, valid: np.ndarray, groups: np.ndarray | None
         raise ValueError(
             f"validation_fraction must not have a {kind} in training and validation at once"
         )
-
-
-def _after_last(train: np.ndarray, valid: np.ndarray) -> np.ndarray:
-    """Return the moments just after the last training times before `valid`, (n_valid,).
-
-    A moment is -inf if there is no earlier training time.
-    """
-    moments = np.append(-np.inf, np.unique(train))
-    last = moments[np.searchsorted(moments, valid) - 1]
-    return np.where(np.isfinite(last), np.nextafter(last, np.inf), -np.inf)

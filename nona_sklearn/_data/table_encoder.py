@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import replace
 from numbers import Integral
@@ -11,22 +11,16 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.impute import MissingIndicator, SimpleImputer
 from sklearn.utils._param_validation import Interval, RealNotInt, StrOptions
 from sklearn.utils.validation import _check_feature_names_in, check_is_fitted
 
 from .._utils.bases import Documented
-from .._utils.storable import storable, storable_estimator
+from .._utils.storable import storable_estimator
 from .._utils.threads import replaced_when_done, snapshot
 from .._utils.validation import is_whole
-from .column_spec import (
-    ColumnSpec,
-    FrequentLevels,
-    LevelEncoder,
-    check_vectorizer,
-    codes_of,
-    default_vectorizer,
-)
+from .column_spec import ColumnSpec, FrequentLevels, LevelEncoder, codes_of
 from .columns import (
     SHOWN,
     Column,
@@ -37,7 +31,7 @@ from .columns import (
     unreadable_in,
 )
 from .row_values import as_array
-from .tables import as_dense, check_table, free_name, names_of_columns, select_columns
+from .tables import as_dense, check_table, columns_at, free_name
 
 MOST_NAMED = 5  # columns in a warning
 #: Warn about a column of more than FEW categories if more than this share of its rows has a
@@ -240,38 +234,33 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
         self.features_ = [
             ColumnSpec.of(column, vectorizers.get(j)) for j, column in enumerate(columns)
         ]
-        if targets is not None:
-            self._mark_many_levels(columns)
+        if targets is not None:  # encode categories of many levels by them, unless none repeats
+            for j, column in enumerate(columns):
+                n_levels = len(set(column.values)) if column.kind == "category" else 0
+                if self.max_categories < n_levels < len(column.values):
+                    self.features_[j] = replace(self.features_[j], by_targets=True)
         blocks = self._read(columns)
         self.encoders_: dict[str, Any] = {}
-        if blocks["numbers"].shape[1] > 0:
+        if "numbers" in blocks:
             imputer = SimpleImputer(strategy="median", keep_empty_features=True)
             self.encoders_["numbers"] = imputer.set_output(transform="default")
             imputer.fit(blocks["numbers"])
-        if np.isnan(blocks["gaps"]).any():
+        if "gaps" in blocks and np.isnan(blocks["gaps"]).any():
             indicator = MissingIndicator(error_on_new=False)
             self.encoders_["gaps"] = indicator.set_output(transform="default")
             indicator.fit(blocks["gaps"])
-        if blocks["categories"].shape[1] > 0:
+        if "categories" in blocks:
             self.encoders_["categories"] = FrequentLevels().fit(
                 blocks["categories"], self.max_categories, self.min_frequency
             )
         mean_targets = None
-        if blocks["levels"].shape[1] > 0:
-            assert targets is not None
+        if targets is not None and "levels" in blocks:
             self.encoders_["levels"] = LevelEncoder()
             mean_targets = self.encoders_["levels"].fit_transform(blocks["levels"], targets)
         outputs = self._output_names(str(j) for j in range(len(columns)))
         self.source_ = np.array([int(name.partition("_")[0]) for name in outputs])
         self._warn_about_rare_levels(columns)
         return self._encode(blocks, mean_targets)
-
-    def _mark_many_levels(self, columns: list[Column]) -> None:
-        """Mark categories of more than `max_categories` levels, unless no level repeats."""
-        for j, column in enumerate(columns):
-            n_levels = len(set(column.values)) if column.kind == "category" else 0
-            if self.max_categories < n_levels < len(column.values):
-                self.features_[j] = replace(self.features_[j], by_targets=True)
 
     def _warn_about_rare_levels(self, columns: list[Column]) -> None:
         """Warn about columns whose levels are all rare or mostly occur once."""
@@ -282,7 +271,7 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
                 continue
             n_rows = len(column.values)
             counts = np.array([*Counter(column.values).values()])
-            rare = spec.is_one_hot and counts.max() < self.min_frequency * n_rows
+            rare = not spec.by_targets and counts.max() < self.min_frequency * n_rows
             alone = len(counts) > FEW and np.count_nonzero(counts == 1) > MOST_ALONE * n_rows
             if rare or alone:
                 often = "none of them often enough" if rare else "most of them once, too rarely"
@@ -355,21 +344,17 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
 
     def _read(self, columns: list[Column]) -> dict[str, np.ndarray]:
         """Return the inputs (n, n_inputs) of the encoders, and encoded texts, by name."""
-        parts: dict[str, list[np.ndarray]] = {
-            name: [] for name in ("numbers", "gaps", "categories", "levels", "texts")
-        }
+        parts: defaultdict[str, list[np.ndarray]] = defaultdict(list)
         for spec, column in zip(self.features_, columns, strict=True):
-            if spec.is_category:  # a gap is a level
-                name = "categories" if spec.is_one_hot else "levels"
-                parts[name].append(spec.categories(column)[:, None])
+            if spec.level_encoder is not None:  # a gap is a level
+                parts[spec.level_encoder].append(spec.categories(column)[:, None])
             if spec.is_number:
                 parts["numbers"].append(spec.numbers(column))
             if spec.is_text:
                 parts["texts"].append(spec.texts(column))
             if spec.marks_gaps:  # all parts of a date are missing at once
                 parts["gaps"].append(parts["numbers"][-1][:, :1])
-        nothing = np.empty((len(columns[0].values), 0))
-        return {name: np.hstack(arrays) if arrays else nothing for name, arrays in parts.items()}
+        return {name: np.hstack(arrays) for name, arrays in parts.items()}
 
     def _encode(
         self, blocks: dict[str, np.ndarray], mean_targets: np.ndarray | None = None
@@ -384,26 +369,28 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
                 encoded.append(block)  # the imputer's checks are slow for one row
             else:
                 encoded.append(encoder.transform(block))
-        return np.hstack([*encoded, blocks["texts"]]).astype(np.float64, copy=False)
+        if "texts" in blocks:
+            encoded.append(blocks["texts"])
+        return np.hstack(encoded).astype(np.float64, copy=False)
 
     def _output_names(self, names: Iterable[str]) -> list[str]:
         """Return the names of the output columns, which begin with the names of the sources."""
         specs = [*zip(names, self.features_, strict=True)]
-        outputs = [
-            part for name, spec in specs if spec.is_number for part in spec.number_names(name)
-        ]
+        outputs: list[str] = []
+        for name, spec in specs:
+            if spec.is_number:
+                outputs += [f"{name}_{part}" for part in spec.parts] or [name]
         if "gaps" in self.encoders_:
             marked = [name for name, spec in specs if spec.marks_gaps]
             outputs += [f"{marked[i]}_missing" for i in self.encoders_["gaps"].features_]
-        if "categories" in self.encoders_:
-            one_hot = [name for name, spec in specs if spec.is_one_hot]
-            outputs += self.encoders_["categories"].names(one_hot, _name_of_level)
-        if "levels" in self.encoders_:
-            by_targets = [name for name, spec in specs if spec.by_targets]
-            outputs += self.encoders_["levels"].names(by_targets)
-        return outputs + [
-            part for name, spec in specs if spec.is_text for part in spec.text_names(name)
-        ]
+        for encoder in ("categories", "levels"):
+            if encoder in self.encoders_:
+                encoded = [name for name, spec in specs if spec.level_encoder == encoder]
+                outputs += self.encoders_[encoder].names(encoded)
+        for name, spec in specs:
+            if spec.text_features is not None:
+                outputs += [f"{name}_{i}" for i in range(spec.text_features.n_outputs or 0)]
+        return outputs
 
     # -- levels that are stored -------------------------------------------------------------
 
@@ -416,12 +403,9 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
 
     def _encoder_levels(self) -> dict[int, list[Any]]:
         """Return the stored levels of the encoders, by the number of the column."""
-        by_column: dict[int, list[Any]] = {}
-        for name, one_hot in (("categories", True), ("levels", False)):
-            columns = [j for j in self.categories if self.features_[j].is_one_hot == one_hot]
-            if columns:
-                by_column |= zip(columns, self.encoders_[name].levels_, strict=True)
-        return {j: by_column[j] for j in self.categories}
+        encoders: dict[int, Any] = {j: self.features_[j].level_encoder for j in self.categories}
+        levels = {name: iter(self.encoders_[name].levels_) for name in {*encoders.values()}}
+        return {j: next(levels[name]) for j, name in encoders.items()}
 
     def stored_levels(self) -> list[list[Any]]:
         """Return the categories' levels that are stored, by an encoder or as an order."""
@@ -441,9 +425,8 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
     def unknown_levels(self, X: Any) -> np.ndarray | None:
         """Return whether rows' levels are unknown or rare, bool (n, n_categories), or None."""
         values = self._read_categories(X)
-        if values is None:
-            return None
-        return codes_of([*self._encoder_levels().values()], values) < 0
+        levels = [*self._encoder_levels().values()]
+        return None if values is None else codes_of(levels, values) < 0
 
     def are_unknown(self, j: int, values: np.ndarray) -> np.ndarray:
         """Return whether levels (n,) of column j are unknown or rare, bool (n,)."""
@@ -455,13 +438,7 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
             return None
         specs = [self.features_[j] for j in self.categories]
         time_zones = [spec.column.time_zone for spec in specs]
-        X = as_dense(X)
-        if isinstance(X, np.ndarray):
-            part = X[:, self.categories]
-        else:
-            names = names_of_columns(X)
-            part = select_columns(X, [names[j] for j in self.categories])
-        columns = read_columns(part, time_zones)
+        columns = read_columns(columns_at(as_dense(X), self.categories), time_zones)
         levels = [spec.categories(column) for spec, column in zip(specs, columns, strict=True)]
         return np.stack(levels, axis=1)
 
@@ -473,15 +450,14 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
         copied = snapshot(self)
         copied.features_ = [*self.features_]
         copied.encoders_ = dict(self.encoders_)
-        left: dict[str, list[list[Any]]] = {}  # by encoder
+        left: defaultdict[Any, list[list[Any]]] = defaultdict(list)  # by encoder
         for (j, encoder_levels), stored, codes in zip(
             self._encoder_levels().items(), self.stored_levels(), removed, strict=True
         ):
             forgotten = {stored[code]: FORGOTTEN.format(code) for code in codes}
             spec = self.features_[j]
-            name = "categories" if spec.is_one_hot else "levels"
             remaining = [forgotten.get(level, level) for level in encoder_levels]
-            left.setdefault(name, []).append(remaining)
+            left[spec.level_encoder].append(remaining)
             if spec.column.levels is not None:
                 order = tuple(forgotten.get(level, level) for level in spec.column.levels)
                 copied.features_[j] = replace(spec, column=replace(spec.column, levels=order))
@@ -530,7 +506,8 @@ def _warn_about_strings(columns: list[Column]) -> None:
 
     Columns that the user chose as categories are excluded.
     """
-    ambiguous = [column for column in columns if has_two_readings(column)]
+    strings = [column for column in columns if column.holds_strings]
+    ambiguous = [column for column in strings if has_two_readings(column)]
     if ambiguous:
         warnings.warn(
             f"Day and month may be either in dates as strings, which stay categories: "
@@ -538,7 +515,7 @@ def _warn_about_strings(columns: list[Column]) -> None:
             "them by pandas.to_datetime(..., dayfirst=True) or dayfirst=False",
             stacklevel=2,
         )
-    pairs = [(column, unreadable_in(column)) for column in columns]
+    pairs = [(column, unreadable_in(column)) for column in strings]
     unreadable = [f"{column.label} holds {text!r:.{SHOWN}}" for column, text in pairs if text]
     if unreadable:
         warnings.warn(
@@ -565,16 +542,22 @@ def _listed(parts: list[str]) -> str:
     return "; ".join(parts[:MOST_NAMED]) + (f"; and {n_more} more columns" if n_more > 0 else "")
 
 
-@storable
-def _name_of_level(name: str, level: Any) -> str:
-    return f"{name}_missing" if level is None else f"{name}_{level}"
-
-
 def _choose_categories(columns: list[Column], chosen: Any) -> list[Column]:
     """Return columns with the chosen categories; raise if a column of strings is not chosen."""
     if isinstance(chosen, str):
         return columns
-    numbers = _column_numbers(columns, chosen)
+    names = as_array([] if chosen is None else chosen)
+    if names.ndim != 1:
+        raise ValueError(f"categorical_features must be a list of columns, got {chosen!r:.80}")
+    if names.dtype.kind != "b":
+        numbers = {_number_of(columns, name, "categorical_features") for name in names.tolist()}
+    elif len(names) == len(columns):
+        numbers = set(np.flatnonzero(names).tolist())
+    else:
+        raise ValueError(
+            f"categorical_features must mark each of {len(columns)} columns, got a mask of "
+            f"shape {names.shape}"
+        )
     for j, column in enumerate(columns):
         if column.kind == "text" and j in numbers:
             raise ValueError(
@@ -596,32 +579,22 @@ def _choose_vectorizers(columns: list[Column], chosen: Any) -> dict[int, Any]:
     if any(isinstance(name, bool | np.bool_) for name in names):
         raise ValueError(f"text_features must name columns, got a mask: {chosen!r:.80}")
     numbers = [_number_of(columns, name, "text_features") for name in names]
-    vectorizers = {j: default_vectorizer() for j in numbers}
+    vectorizers = {j: TfidfVectorizer(analyzer="char_wb", ngram_range=(3, 4)) for j in numbers}
     if isinstance(chosen, dict):
         vectorizers = dict(zip(numbers, chosen.values(), strict=True))
     for j, vectorizer in vectorizers.items():
-        check_vectorizer(vectorizer, columns[j].label)
+        is_transformer = hasattr(vectorizer, "fit") and hasattr(vectorizer, "transform")
+        if isinstance(vectorizer, type) or not (is_transformer or callable(vectorizer)):
+            raise TypeError(
+                "text_features must have a transformer, such as TfidfVectorizer(), or a function "
+                f"of a list of str for {columns[j].label}, got {vectorizer!r:.80}"
+            )
         if columns[j].as_text().kind != "text":
             raise TypeError(
                 f"text_features must name columns of strings, and {columns[j].label} holds "
                 f"{columns[j].contents}{columns[j].example}: astype(str) makes strings of them"
             )
     return vectorizers
-
-
-def _column_numbers(columns: list[Column], chosen: Any) -> set[int]:
-    """Return the numbers of the columns in `categorical_features`: names, numbers or a mask."""
-    names = as_array([] if chosen is None else chosen)
-    if names.ndim != 1:
-        raise ValueError(f"categorical_features must be a list of columns, got {chosen!r:.80}")
-    if names.dtype.kind == "b":
-        if len(names) != len(columns):
-            raise ValueError(
-                f"categorical_features must mark each of {len(columns)} columns, got a mask of "
-                f"shape {names.shape}"
-            )
-        return set(np.flatnonzero(names).tolist())
-    return {_number_of(columns, name, "categorical_features") for name in names.tolist()}
 
 
 def _number_of(columns: list[Column], name: Any, parameter: str) -> int:

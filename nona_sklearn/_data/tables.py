@@ -25,7 +25,7 @@ from typing import Any
 import narwhals as nw
 import numpy as np
 import torch
-from scipy.sparse import csr_array, issparse, vstack
+from scipy.sparse import issparse, vstack
 from sklearn.base import BaseEstimator
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import validate_data
@@ -82,14 +82,16 @@ def warn_of_other_order(stacklevel: int = 3, **given: Any) -> None:
 
     Arguments are compared with the first argument that has labels.
     """
-    first, expected = "", None
+    first = ""
+    expected: list = []
     for name, argument in given.items():
-        if first and _have_one_index(given[first], argument):
-            continue
+        equals = getattr(getattr(given.get(first), "index", None), "equals", None)
+        if equals is not None and equals(getattr(argument, "index", None)):
+            continue  # pandas compares indexes of many rows fast
         labels = _labels_in(argument)
         if not labels:
             continue
-        if expected is None:
+        if not first:
             first, expected = name, labels
         if labels == expected or Counter(labels) != Counter(expected):
             continue
@@ -107,14 +109,6 @@ def warn_of_other_order(stacklevel: int = 3, **given: Any) -> None:
             UserWarning,
             stacklevel=stacklevel,
         )
-
-
-def _have_one_index(first: Any, second: Any) -> bool:
-    """Return whether two pandas objects have equal indexes, which is fast for many rows."""
-    first_index: Any = getattr(first, "index", None)
-    second_index: Any = getattr(second, "index", None)
-    comparable = hasattr(first_index, "equals") and hasattr(second_index, "equals")
-    return comparable and first_index.equals(second_index)
 
 
 def _labels_in(rows: Any) -> list | None:
@@ -269,16 +263,21 @@ def check_table(
         ensure_all_finite=False,  # the column is named where it is read
         ensure_min_samples=ensure_min_samples,
     )
-    if issparse(checked):
-        _refuse_gaps(checked)
+    if issparse(checked) and not np.isfinite(checked.data).all():
+        i = np.isfinite(checked.data).argmin()
+        row = np.searchsorted(checked.indptr, i, side="right") - 1
+        raise ValueError(
+            f"a sparse X must hold finite numbers, got {checked.data[i]} in row {row} of column "
+            f"{checked.indices[i]}"
+        )
     return checked
 
 
 def _check_frame(estimator: BaseEstimator, X: Any, reset: bool, ensure_min_samples: int) -> Any:
+    if not reset:
+        X = _in_order_of_fit(estimator, X)
     labels = names_of_columns(X)
     shape = nw.from_native(X, eager_only=True).shape
-    if not reset:
-        X = _in_order_of_fit(estimator, X, labels)
     if all(isinstance(label, str) for label in labels):
         validate_data(estimator, X, reset=reset, skip_check_array=True)
     else:  # scikit-learn ignores names that are not strings, as if X were an array
@@ -301,7 +300,7 @@ def read_again(estimator: BaseEstimator, X: Any) -> Any:
     if issparse(X):
         return X.tocsr()
     if is_frame(X):
-        return _in_order_of_fit(estimator, X, names_of_columns(X))
+        return _in_order_of_fit(estimator, X)
     X = as_array(X)
     if X.dtype.kind in "mMO":
         return X
@@ -339,8 +338,9 @@ def labels_of_fit(estimator: BaseEstimator) -> list | None:
     return getattr(estimator, "_column_labels", None) if names is None else [*names]
 
 
-def _in_order_of_fit(estimator: BaseEstimator, X: Any, labels: list) -> Any:
+def _in_order_of_fit(estimator: BaseEstimator, X: Any) -> Any:
     """Return a frame with the columns in the order of fit; columns of an array have numbers."""
+    labels = names_of_columns(X)
     seen = labels_of_fit(estimator)
     order = [*range(getattr(estimator, "n_features_in_", 0))] if seen is None else seen
     if {*order} == {*labels}:
@@ -369,17 +369,6 @@ def _refuse_unnamed(labels: list | None, contents: Sequence[str]) -> None:
                 f"{label!r}, which held {holds}: pass "
                 "pandas.DataFrame(X, columns=...) with the names of fit"
             )
-
-
-def _refuse_gaps(X: csr_array) -> None:
-    """Raise if an entry of a sparse matrix is not finite."""
-    wrong = np.flatnonzero(~np.isfinite(X.data))
-    if len(wrong):
-        row = np.searchsorted(X.indptr, wrong[0], side="right") - 1
-        raise ValueError(
-            f"a sparse X must hold finite numbers, got {X.data[wrong[0]]} in row {row} of column "
-            f"{X.indices[wrong[0]]}"
-        )
 
 
 def as_dense(X: Any) -> Any:
@@ -414,15 +403,15 @@ def column_named(parameter: str, X: Any, name: str) -> Any:
 
 def select_columns(X: Any, names: list) -> Any:
     """Return the named columns of a frame, in this order."""
-    return _select(nw.from_native(X, eager_only=True), names).to_native()
+    labels = names_of_columns(X)
+    return columns_at(X, [labels.index(name) for name in names])
 
 
-def _select(frame: nw.DataFrame, names: list) -> nw.DataFrame:
-    """Return the named columns, selected by number if a name is not a string."""
-    if all(isinstance(name, str) for name in names):
-        return frame.select(names)
-    number_of = {name: j for j, name in enumerate(names_of_columns(frame))}
-    return frame[:, [number_of[name] for name in names]]
+def columns_at(X: Any, numbers: list[int]) -> Any:
+    """Return the columns of an array or a frame that have these numbers, in this order."""
+    if isinstance(X, np.ndarray):
+        return X[:, numbers]
+    return nw.from_native(X, eager_only=True)[:, numbers].to_native()
 
 
 def stack_rows(*tables: Any) -> Any:
@@ -452,15 +441,15 @@ def gather_cells(X: Any, rows: np.ndarray) -> Any:
     if isinstance(X, np.ndarray):
         return np.take_along_axis(X, rows, axis=0)
     frame = nw.maybe_reset_index(nw.from_native(X, eager_only=True))
-    all_names = names_of_columns(frame)
-    together: dict[bytes, list] = {}  # columns whose cells come from the same rows
-    for name, chosen in zip(all_names, rows.T, strict=True):
-        together.setdefault(chosen.tobytes(), []).append(name)
+    together: dict[bytes, list[int]] = {}  # columns whose cells come from the same rows
+    for j, chosen in enumerate(rows.T):
+        together.setdefault(chosen.tobytes(), []).append(j)
     parts = [
-        nw.maybe_reset_index(_select(frame, names)[np.frombuffer(chosen, rows.dtype).tolist()])
-        for chosen, names in together.items()
+        nw.maybe_reset_index(frame[:, numbers][np.frombuffer(chosen, rows.dtype).tolist()])
+        for chosen, numbers in together.items()
     ]
-    return _select(nw.concat(parts, how="horizontal"), all_names).to_native()
+    order = np.argsort(np.concatenate([*together.values()])).tolist()
+    return nw.concat(parts, how="horizontal")[:, order].to_native()
 
 
 def exchange_column(X: Any, rows: np.ndarray, column: int, donors: np.ndarray) -> Any:

@@ -188,15 +188,14 @@ class RegressionTargets:
         self, y: np.ndarray, sample_weight: np.ndarray | None = None, given: Any = None
     ) -> RegressionTargets:
         """Learn the scale of validated targets; `given` is the user's `y`."""
-        scaler = StandardScaler().set_output(transform="default")  # not DataFrames
         values = self.to_values(y)
         columns = as_columns(values)
-        one_output = values.ndim == 1
-        refuse_tiny_spread(columns, lambda i: "y" if one_output else f"output {i} of y")
+        refuse_tiny_spread(columns, lambda i: "y" if values.ndim == 1 else f"output {i} of y")
         self.learned_range = range_without_outliers(columns)
         columns = self.without_outliers(columns)
         # A constant output becomes 0. Its weighted variance might round below 0.
         first = columns[0]
+        scaler = StandardScaler().set_output(transform="default")  # not DataFrames
         self.scaler = scaler.fit(columns - first, sample_weight=sample_weight)
         self.scaler.mean_ = self.scaler.mean_ + first
         self.n_outputs = values.shape[1] if values.ndim == 2 else None
@@ -388,10 +387,9 @@ def range_without_outliers(columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]
     return center - reach, center + reach
 
 
-def as_columns(values: Tensor | np.ndarray) -> np.ndarray:
+def as_columns(values: Tensor) -> np.ndarray:
     """Return values (n,) or (n, n_outputs) as an array (n, n_outputs)."""
-    columns = values.reshape(len(values), -1)
-    return columns.cpu().numpy() if isinstance(columns, Tensor) else columns
+    return values.reshape(len(values), -1).cpu().numpy()
 
 
 OF_NUMBERS = "for numbers use NONARegressor or SoftStepKNeighborsRegressor"
@@ -460,10 +458,13 @@ class ClassTargets:
         orders = [None] * len(columns) if given is None else _orders_of(given)
         if len(orders) != len(columns):  # an array is one object, even with several outputs
             orders = [None] * len(columns)
-        self.classes = [
-            _in_order(np.unique(column), order)
-            for column, order in zip(columns, orders, strict=True)
-        ]
+        self.classes = []
+        for column, order in zip(columns, orders, strict=True):
+            classes = np.unique(column)
+            if order is not None:
+                rank = {category: i for i, category in enumerate(order)}
+                classes = classes[np.argsort([rank[label] for label in classes.tolist()])]
+            self.classes.append(classes)
         numeric = labels.dtype.kind in "biuf"
         self.of_labels = numeric and is_multilabel(labels) and {*self.sizes} == {2}
         self.frequencies = np.average(self.to_values(labels), axis=0, weights=sample_weight)
@@ -471,25 +472,22 @@ class ClassTargets:
 
     def values(self, y: Any) -> Tensor:
         """Validate labels, and return them as one-hot rows, float64 (n, C)."""
-        return self._one_hot(self.check(y), y)
+        return self.to_values(self.check(y), y)
 
-    def to_values(self, labels: np.ndarray) -> Tensor:
-        """Return validated labels as one-hot rows, float64 (n, C)."""
-        return self._one_hot(labels, labels)
-
-    def _one_hot(self, labels: np.ndarray, y: Any) -> Tensor:
+    def to_values(self, labels: np.ndarray, given: Any = None) -> Tensor:
+        """Return validated labels as one-hot rows, float64 (n, C); `given` names the rows."""
         columns = label_columns(labels)
         if len(columns) != len(self.classes):
             raise ValueError(
                 f"y must have {len(self.classes)} outputs as in fit, got {len(columns)}"
             )
-        pairs = list(zip(columns, self.classes, strict=True))
+        pairs = zip(columns, self.classes, strict=True)
         blocks = [column[:, None] == classes for column, classes in pairs]
         unseen = ~np.stack([block.any(axis=1) for block in blocks], axis=1)
         if unseen.any():
             raise ValueError(
                 f"y must hold classes of fit, got {_first_label(unseen, columns)!r} in "
-                f"{place_of(unseen, y)}; fit anew for a new class"
+                f"{place_of(unseen, given)}; fit anew for a new class"
             )
         return torch.from_numpy(np.concatenate(blocks, axis=1)).double()
 
@@ -528,7 +526,7 @@ class ClassTargets:
     @property
     def unit(self) -> Tensor:
         """Return the units of a network's adjustments, (C,): 1, since they are log odds."""
-        return torch.ones(sum(self.sizes), dtype=torch.float64)
+        return torch.ones(self.n_adjusted, dtype=torch.float64)
 
     @property
     def loss(self) -> Callable[..., nn.Module]:
@@ -567,16 +565,14 @@ class ClassTargets:
         Two classes have the log odds of the second. More classes have centred log-ratios: the
         logarithms less their mean over the classes.
         """
-        blocks = [logarithms[..., columns] for columns in self.class_slices]
-        return np.concatenate(
-            [
-                block[..., 1:] - block[..., :1]
-                if block.shape[-1] == 2
-                else block - block.mean(axis=-1, keepdims=True)
-                for block in blocks
-            ],
-            axis=-1,
-        )
+        ratios = []
+        for columns in self.class_slices:
+            block = logarithms[..., columns]
+            if block.shape[-1] == 2:
+                ratios.append(block[..., 1:] - block[..., :1])
+            else:
+                ratios.append(block - block.mean(axis=-1, keepdims=True))
+        return np.concatenate(ratios, axis=-1)
 
     def ends_of_log_odds(self, target_names: Sequence[str] | None) -> list[str]:
         """Return the suffixes of log odds: the output if several, and the class if over 2."""
@@ -689,14 +685,6 @@ def _order_of(series: nw.Series) -> tuple | None:
     return tuple(chunks.unify_dictionaries().chunk(0).dictionary.to_pylist())
 
 
-def _in_order(classes: np.ndarray, order: tuple | None) -> np.ndarray:
-    """Return the classes in the order of their categories, or as they are without an order."""
-    if order is None:
-        return classes
-    rank = {category: i for i, category in enumerate(order)}
-    return classes[np.argsort([rank[label] for label in classes.tolist()])]
-
-
 def warn_of_classes(classes: Sequence[np.ndarray], stacklevel: int) -> None:
     """Warn about an output with one class, and about classes that are not sorted."""
     for output, labels in enumerate(classes):
@@ -791,10 +779,8 @@ def _as_python(value: Any) -> Any:
 
 def weigh_classes(factors: list[Factors], y: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """Return weights (n,) times the factors of the labels; raise if fewer than 2 are positive."""
-    row_factors = []
-    for factor_of, labels in zip(factors, label_columns(y), strict=True):
-        classes, codes = np.unique(labels, return_inverse=True)
-        row_factors.append(np.array([factor_of[label] for label in classes])[codes])
+    pairs = zip(factors, label_columns(y), strict=True)
+    row_factors = [np.array([factor_of[x] for x in labels]) for factor_of, labels in pairs]
     weighed = _multiply_weights(weights, row_factors)
     n_left = np.count_nonzero(weighed)
     if n_left < 2 <= np.count_nonzero(weights):
@@ -809,8 +795,7 @@ def weigh_values(
 ) -> np.ndarray:
     """Return weights (n,) times the factors of the classes, given one-hot rows (n, C)."""
     blocks = values.cpu().split(targets.sizes, dim=1)
-    factors_of_outputs = weights_of_classes(factors, targets.classes)
-    pairs = zip(blocks, factors_of_outputs, strict=True)
+    pairs = zip(blocks, weights_of_classes(factors, targets.classes), strict=True)
     return _multiply_weights(weights, [block.numpy() @ factor for block, factor in pairs])
 
 

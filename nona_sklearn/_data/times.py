@@ -15,7 +15,7 @@ from torch import Tensor
 
 from .._utils.storable import storable
 from .._utils.validation import is_real, unmasked
-from .columns import SECOND, Column, read_values
+from .columns import SECOND, read_values
 from .tables import as_dense, column_named, is_frame
 
 #: Shortest half-life, as a share of the time of all rows. Weights of shorter half-lives would be
@@ -101,7 +101,7 @@ class TimeKind:
 def read_times(times: Any, X: Any, n_rows: int) -> tuple[np.ndarray, TimeKind]:
     """Return times as float64 (n,), from an array or a named column of X, and their kind."""
     if isinstance(times, str):
-        return _as_times(read_values(times, column_named("times", X, times), "UTC"), times)
+        return _as_times(times, column_named("times", X, times), times)
     if issparse(times) or getattr(times, "dtype", None) in (np.complex64, np.complex128):
         raise ValueError(f"times must hold numbers, dates or durations, got {times!r:.100}")
     times = unmasked(times)
@@ -110,7 +110,7 @@ def read_times(times: Any, X: Any, n_rows: int) -> tuple[np.ndarray, TimeKind]:
         times, shape = np.asarray(times)[:, 0], shape[:1]
     if shape != (n_rows,):
         raise ValueError(f"times must have shape ({n_rows},), got {shape}")
-    return _as_times(read_values("times", times, "UTC"))
+    return _as_times("times", times)
 
 
 def read_new_times(time: TimeKind, times: Any, n_rows: int) -> np.ndarray:
@@ -127,7 +127,7 @@ def read_query_times(time: TimeKind, X: Any, feature_names: Sequence[Any]) -> np
         values, now = read_times(column, X, 0)
     else:  # an array has the columns of fit in order
         array = np.asarray(as_dense(X))[:, [*feature_names].index(column)]
-        values, now = _as_times(read_values("times", array, "UTC"))
+        values, now = _as_times("times", array)
     _check_same(time, now, f"the times in column {column!r}")
     return values
 
@@ -142,7 +142,8 @@ def _check_same(time: TimeKind, now: TimeKind, label: str) -> None:
         raise ValueError(f"{label} had {had} in fit, and have {have} now")
 
 
-def _as_times(column: Column, name: str | None = None) -> tuple[np.ndarray, TimeKind]:
+def _as_times(name: str, given: Any, of_table: str | None = None) -> tuple[np.ndarray, TimeKind]:
+    column = read_values(name, given, "UTC")
     if column.kind not in KINDS and column.kind != "empty":
         raise ValueError(
             f"times must hold numbers, dates or durations, got {column.contents}{column.example}: "
@@ -155,4 +156,4 @@ def _as_times(column: Column, name: str | None = None) -> tuple[np.ndarray, Time
         raise ValueError(f"times must be finite, got {values[row]} in row {row}")
     if column.kind == "date":
         values = (values - np.datetime64(0, "us")) / SECOND
-    return values, TimeKind(column.kind, name, column.time_zone is not None)
+    return values, TimeKind(column.kind, of_table, column.time_zone is not None)

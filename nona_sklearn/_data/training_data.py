@@ -23,11 +23,10 @@ from .source import Source
 from .splits import WINDOW, Split, split_as_given, split_by_time
 from .tables import (
     Names,
+    columns_at,
     in_order_of,
     is_frame,
-    names_of_columns,
     rows_of,
-    select_columns,
     target_names_of,
     warn_of_other_order,
 )
@@ -126,7 +125,8 @@ class TrainingData:
             X, y = selection.select(X), selection.select(y)
         table = source.check(X)
         if selection is None:
-            selection = RowSelection.all(_num_samples(table))
+            n_rows = _num_samples(table)
+            selection = RowSelection(n_rows, np.arange(n_rows))
 
         if class_weight is None:  # otherwise y is checked already
             y = targets.check(y, selection.indices)
@@ -173,7 +173,8 @@ class TrainingData:
             return [Split(np.arange(len(self)))] * n_networks
         times = None if self.sample.times is None else self.sample.times.numpy()
         if not isinstance(validation_fraction, Real):
-            positions = self.selection.positions
+            positions = np.full(self.selection.n_given, -1)
+            positions[self.selection.indices] = np.arange(len(self))
             return split_as_given(
                 validation_fraction, positions, self.groups, times, n_networks, random_state
             )
@@ -200,13 +201,11 @@ def _warn_of_copies(X: Any, y: np.ndarray) -> None:
     if issparse(X) or not (isinstance(X, np.ndarray) or is_frame(X)):
         return
     outputs = [output for output in y.reshape(len(y), -1).T if (output != output[0]).any()]
-    names = None if isinstance(X, np.ndarray) else names_of_columns(X)
     for j, column in enumerate(read_columns(rows_of(X, slice(0, N_FIRST)))):
         alike = [output for output in outputs if _are_equal(column, output[:N_FIRST])]
         if not alike:
             continue
-        part = X[:, [j]] if names is None else select_columns(X, [names[j]])
-        (whole,) = read_columns(part)
+        (whole,) = read_columns(columns_at(X, [j]))
         if any(_are_equal(whole, output) for output in alike):
             warnings.warn(
                 f"{column.label} of X equals y. Predictions from it are no predictions: drop the "

@@ -54,22 +54,17 @@ def put_in_place(path: Path) -> Iterator[Path]:
         mode = (place if path.is_symlink() or not path.is_file() else path).stat().st_mode
         yield place
         place.chmod(mode)
-        others = [each for each in beside.iterdir() if each != place]  # for a graph beyond 2 GB
-        for each in (*others, place):
-            with open(each, "rb+") as file:
+        further = [part for part in beside.iterdir() if part != place]  # of a graph beyond 2 GB
+        for part in (*further, place):
+            with open(part, "rb+") as file:
                 os.fsync(file.fileno())
-            os.replace(each, path.with_name(each.name))
+            os.replace(part, path.with_name(part.name))
     except OSError as error:
-        raise OSError(f"{path} could not be written: {_reason(error, path)}") from error
+        # The error would name a hidden folder inside the missing one.
+        reason = error if path.parent.is_dir() else f"there is no folder {str(path.parent)!r}"
+        raise OSError(f"{path} could not be written: {reason}") from error
     finally:
         shutil.rmtree(beside, ignore_errors=True)
-
-
-def _reason(error: OSError, path: Path) -> str:
-    """Return the reason of an error, without the name of the hidden temporary folder."""
-    if not path.parent.is_dir():
-        return f"there is no folder {str(path.parent)!r}"
-    return str(error)
 
 
 @contextmanager

@@ -143,14 +143,12 @@ class Workers:
             return [function(item) for item in items[first::n_threads]]
 
         # joblib's threads check for results every 10 ms, which is slow for small results.
-        shares = list(self._at_least(n_threads).map(work, range(n_threads)))
-        return [shares[i % n_threads][i // n_threads] for i in range(len(items))]
-
-    def _at_least(self, n_threads: int) -> ThreadPoolExecutor:
         with self._lock.held():
             if self._pool is None or self._size < n_threads:
                 self._pool, self._size = lone_threads(n_threads), n_threads
-            return self._pool
+            pool = self._pool
+        shares = list(pool.map(work, range(n_threads)))
+        return [shares[i % n_threads][i // n_threads] for i in range(len(items))]
 
 
 WORKERS = Workers()
@@ -186,12 +184,10 @@ def _in_new_thread(function: Callable[[], Any]) -> Any:
         return pool.submit(function).result()
 
 
-Thing = TypeVar("Thing")
-
 EDITING = ForkSafeLock()  # one change of a fitted estimator at a time; readers take no lock
 
 
-def snapshot(thing: Thing) -> Thing:
+def snapshot(thing: T) -> T:
     """Return a copy of an object with its present attributes, which threads may replace."""
     copied = object.__new__(type(thing))
     vars(copied).update(vars(thing))
@@ -199,13 +195,8 @@ def snapshot(thing: Thing) -> Thing:
 
 
 @contextmanager
-def replaced_when_done(
-    thing: Thing, lock: AbstractContextManager[Any] | None = None
-) -> Iterator[Thing]:
-    """Yield a copy, whose attributes replace the object's in one step unless the block fails.
-
-    The replacement holds a lock.
-    """
+def replaced_when_done(thing: T, lock: AbstractContextManager[Any] | None = None) -> Iterator[T]:
+    """Yield a copy, whose attributes replace the object's under a lock unless the block fails."""
     before, twin = vars(snapshot(thing)), snapshot(thing)
     yield twin
     with lock or nullcontext():
