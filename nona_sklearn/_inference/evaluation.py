@@ -161,7 +161,7 @@ class WeightedRows:
         first = self.networks[0]
         targets = first.targets[rows]
         targets = targets if targets.ndim == 3 else targets[None]
-        if not first.moves_targets:
+        if not first.adjusts:
             return targets
         # In this form, rounded shares leave targets as they are where nothing moves them.
         moves = (network.adjusted(rows) - targets for network in self.networks)

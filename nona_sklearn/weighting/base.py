@@ -152,6 +152,12 @@ def softmax(logits: Tensor) -> Tensor:
     return logits.masked_fill(empty, 0.0).softmax(dim=1).masked_fill(empty, 0.0)
 
 
+def normalize(weights: Tensor) -> Tensor:
+    """Weights over the sum of their row, (q, n); rows of nothing but 0 stay."""
+    total = weights.sum(dim=1, keepdim=True)
+    return weights / torch.where(total > 0, total, 1.0)
+
+
 def admitted(s: Tensor, log_measure: Tensor | None) -> Tensor:
     """Similarities without gradient, (q, n), -inf for neighbours of no measure."""
     s = s.detach()
