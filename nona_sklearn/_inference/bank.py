@@ -22,7 +22,7 @@ from ..attention.prediction import Offset
 from .distribution import Calibration
 from .evaluation import Evaluation
 from .influence import TrendShifts
-from .neighbors import Exclusion, LeftOutQueries, Neighbors, UnknownLevels
+from .neighbors import Exclusion, LeftOutQueries, Neighbors, UnknownLevels, some_of
 
 #: In a pickle; version 0.2.0 had none of the last four.
 PLAIN_FIELDS = (
@@ -329,11 +329,11 @@ class NeighborBank:
             self,
             neighbors=self.neighbors[rows],
             ids=self.ids[rows],
-            levels=None if self.levels is None else self.levels[rows.cpu()],
-            inputs=None if self.inputs is None else self.inputs[rows.cpu()],
+            levels=some_of(self.levels, rows.cpu()),
+            inputs=some_of(self.inputs, rows.cpu()),
             groups=groups,
             group_names=group_names,
-            names=None if self.names is None else self.names[positions],
+            names=some_of(self.names, positions),
         )
 
     def latest(self, n_rows: int | None = None, max_age: float | None = None) -> NeighborBank:
@@ -351,7 +351,8 @@ class NeighborBank:
         self, targets: Tensor, target_names: tuple[str, ...] | None = None
     ) -> NeighborBank:
         """Return a bank with other targets, whose adjustments and calibration are invalid."""
-        neighbors, unknown = self.neighbors.with_values(targets), self.unknown_levels
+        unknown = self.unknown_levels
+        neighbors = replace(self.neighbors, values=targets, adjustment_scale=None, offset=None)
         return replace(
             self,
             neighbors=neighbors,

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
@@ -53,9 +53,8 @@ def compare_all(
     """
     query, neighbors = head.metric_part(query), head.metric_part(neighbors)
     compare = compare or SIMILARITIES[head.similarity]
-    similarity, nearest = compare(query, neighbors), None
-    if by_l2 and head.similarity not in ("l2", "log_l2"):
-        nearest = nearest_by_l2(query, neighbors, excluded)
+    similarity = compare(query, neighbors)
+    nearest = nearest_by_l2(head, query, neighbors, excluded) if by_l2 else None
     if excluded is not None:
         similarity = similarity.clone()
         similarity[excluded] = -math.inf
@@ -95,8 +94,12 @@ def compare_nearest(
     return Candidates.of_search(similarity, positions, len(neighbors), excluded)
 
 
-def nearest_by_l2(query: Tensor, neighbors: Tensor, excluded: Excluded) -> Tensor:
-    """Similarity l2 of the nearest of the neighbours (n, d), (q, 1)."""
+def nearest_by_l2(
+    head: NONAHead, query: Tensor, neighbors: Tensor, excluded: Excluded
+) -> Tensor | None:
+    """Similarity l2 of the nearest neighbour, (q, 1); None if the similarities hold it."""
+    if head.similarity in ("l2", "log_l2"):
+        return None
     similarity = l2(query, neighbors)
     if excluded is not None:
         similarity[excluded] = -math.inf
@@ -132,12 +135,12 @@ class Rows:
     left_out: LeftOut | None = None  # None: residuals from the trend are those of `offset`
     added: Tensor | None = None  # (q, c), what unknown levels add to probabilities
     training: bool = False
+    _mean_of_summands: Tensor | None = field(default=None, init=False)
 
     def __post_init__(self):
         self.are_new_targets = self.adjustment_scale is None
         if not self.head.n_adjusted:
             self.adjustment_scale = None
-        self._mean_of_summands: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.query)
