@@ -119,6 +119,11 @@ class Neighbors:
         """The same neighbours with another trend, or without one."""
         return replace(self, offset=offset)
 
+    def with_numbers(self, **numbers: Any) -> Neighbors:
+        """The same neighbours beside a trend with these numbers: see `Offset`."""
+        assert self.offset is not None
+        return self.with_offset(replace(self.offset, **numbers))
+
     def after(self, limits: Tensor | None) -> Exclusion | None:
         """Exclude, for queries with these limits (q,), all that are not earlier; None: nothing."""
         if self.times is None or limits is None or len(limits) == 0:
