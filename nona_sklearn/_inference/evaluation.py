@@ -26,7 +26,7 @@ from ..attention.head import AverageHead, ClassHead, NONAHead
 from ..attention.prediction import Candidates, Rows, compare_all, nearest_by_l2, rows_of
 from ..ranking import nearest_first
 from .index import METRICS
-from .influence import TrendShifts, changes_with, changes_without, influence_of_block
+from .influence import TrendShifts, by_row, changes_with, changes_without, influence_of_block
 from .neighbors import Exclusion, LeftOutQueries, Neighbors, some_of
 
 
@@ -94,14 +94,6 @@ class WeightedRows:
             for column, part in zip(columns_of_networks, values, strict=True)
         ]
         return torch.stack(aligned)
-
-    def by_row(self, values: Tensor) -> Tensor:
-        """Values of the columns, (q, m, c), at all rows of the bank, (q, n, c)."""
-        if self.positions is None:
-            return values
-        of_rows = values.new_zeros(len(values), self.n_rows + 1, values.shape[2])
-        positions = self.positions[..., None].expand_as(values)
-        return of_rows.scatter_(1, positions, values)[:, :-1]  # the last is of empty columns
 
     def sum_by_row(self, values: Tensor) -> Tensor:
         """Sums over the queries of values of the columns, (q, m), by the bank's rows, (n,)."""
@@ -486,8 +478,10 @@ class Evaluation:
 
         def of_block(rows: WeightedRows) -> Tensor:
             if self.shifts is not None:
-                return torch.stack([*changes_with(rows, self.shifts[rows.queries])], dim=2)
-            return rows.by_row(torch.stack([*changes_without(rows)], dim=2))
+                return changes_with(rows, self.shifts[rows.queries])
+            return by_row(
+                torch.stack([*changes_without(rows)], dim=2), rows.positions, rows.n_rows
+            )
 
         columns = self.neighbors.columns
         return self._of_queries(of_block, *columns.shape, n_columns=columns.numel())

@@ -118,10 +118,11 @@ class NetworkTrend(Trend):
         """
         trend, neighbors, n_rows = self.bank.trend, self.bank.neighbors, len(self.bank)
         alone = self.bank.groups is None and neighbors.times is None
-        bounds = self.bank.evaluate(self.network.head).bounds(n_rows)
+        evaluation = self.bank.evaluate(self.network.head)
+        head, bounds = evaluation.one_head, evaluation.bounds(n_rows)
         fits_memory = bounds is not None or n_rows <= DENSE_ROWS
         is_trend_known = trend is None or trend.leaves_out_single_rows or not trend.is_solved
-        is_linear = self._one_head.bounds is None and not isinstance(self._one_head, ClassHead)
+        is_linear = head.bounds is None and not isinstance(head, ClassHead)
         return alone and fits_memory and is_linear and is_trend_known
 
     @property
