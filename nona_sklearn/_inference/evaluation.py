@@ -479,9 +479,8 @@ class Evaluation:
         def of_block(rows: WeightedRows) -> Tensor:
             if self.shifts is not None:
                 return changes_with(rows, self.shifts[rows.queries])
-            return by_row(
-                torch.stack([*changes_without(rows)], dim=2), rows.positions, rows.n_rows
-            )
+            changes = torch.stack([*changes_without(rows)], dim=2)
+            return by_row(changes, rows.positions, rows.n_rows)
 
         columns = self.neighbors.columns
         return self._of_queries(of_block, *columns.shape, n_columns=columns.numel())
