@@ -430,7 +430,7 @@ class NONAHead(nn.Module):
                 log_prior,
             )
             has_neighbors = count_excluded(excluded, len(query)) < len(neighbors)
-            means = rows.adjusted_mean(means, total=has_neighbors[:, None].to(means))
+            means = rows.adjust(means, total=has_neighbors[:, None].to(means))
         elif self.training and (k := self.most_weighed(len(neighbors))) is not None:
             means = make_rows(compare_nearest(self, query, neighbors, excluded, k)).mean()
         else:

@@ -357,7 +357,7 @@ class Rows:
             return self.mean_by(self.weights)
         if self._mean_of_summands is None:  # it stays where what adjusts it is refined
             self._mean_of_summands = average(self.weights, self.summands(self.rows))
-        return self.adjusted_mean(self._mean_of_summands)
+        return self.adjust(self._mean_of_summands, total=self.total())
 
     def mean_by(
         self,
@@ -370,25 +370,17 @@ class Rows:
         if self.adjusts and self.head.bounds is not None:  # not affine
             return average(weights, self.adjusted(rows, queries))
         means = average(weights, self.summands(rows, queries))
-        return self.adjusted_mean(means, queries, attenuation)
+        return self.adjust(means, queries, self.total(queries), attenuation)
 
     def plain_mean(self) -> Tensor:
         """Weighted means of the targets, (q, c), not adjusted."""
         return average(self.weights, self.targets[self.rows])
 
-    def adjusted_mean(
-        self,
-        means: Tensor,
-        queries: Tensor | slice = slice(None),
-        attenuation: Tensor | None = None,
-        total: Tensor | float | None = None,
-    ) -> Tensor:
-        """Predictions (q, c) from means of the summands, by weights whose `total` is 1 or 0."""
-        if total is None:
-            total = 1.0
-            if self.any_excluded:
-                total = (~self.excluded[queries]).any(dim=1, keepdim=True).to(means.dtype)
-        return self.adjust(means, queries, total, attenuation)
+    def total(self, queries: Tensor | slice = slice(None)) -> Tensor | float:
+        """Sums of the weights of some queries, (q, 1): 1, or 0 without neighbours."""
+        if not self.any_excluded:
+            return 1.0
+        return (~self.excluded[queries]).any(dim=1, keepdim=True).to(self.targets.dtype)
 
 
 class ClassRows(Rows):
@@ -429,18 +421,18 @@ class ClassRows(Rows):
         assert self.query_trend is not None
         return self.offset.pool(votes, self.query_trend[place])
 
-    def adjusted_mean(
+    def adjust(
         self,
-        means: Tensor,
+        summands: Tensor,
         queries: Tensor | slice = slice(None),
+        total: Tensor | float = 1.0,
         attenuation: Tensor | None = None,
-        total: Tensor | float | None = None,
     ) -> Tensor:
-        """Probabilities, (q, C)."""
+        """Probabilities, (q, C), by the weights of the classes."""
         odds = self.odds[queries]
         if attenuation is not None:
             odds = self.head.odds(self.query_adjustments[queries], attenuation)
-        votes = self.head.votes(means, self.smoothing, odds)
+        votes = self.head.votes(summands, self.smoothing, odds)
         return self.mixed(self.head.normalized(self.pooled(votes, queries)), queries)
 
     @cached_property
