@@ -20,7 +20,14 @@ from .._data.row_values import normalize_mean
 from .._data.sample import Embedded
 from .._data.splits import Split
 from .._utils.threads import cached_property
-from ..attention.head import AverageHead, ClassHead, NONAHead, prior_mean, trust_radius_of
+from ..attention.head import (
+    AverageHead,
+    ClassHead,
+    NONAHead,
+    heads_of,
+    prior_mean,
+    trust_radius_of,
+)
 from ..losses import LogLoss, log
 from .bank import NeighborBank
 from .evaluation import Evaluation
@@ -206,7 +213,7 @@ def fit_share(
     # The networks' best epochs were chosen by the same rows, which favours them.
     counts = truth.new_ones(len(truth)) if weights is None else weights
     counts = counts * (counts.sum() / counts.square().sum())  # fewer rows, where weights differ
-    (one_head, *_), *_ = head.split_by_head(bank.embeddings[:0], bank.embeddings)
+    one_head = heads_of(head)[0]
     if isinstance(one_head, ClassHead):
         number = _share_by_log_loss(blend, one_head, bank, none, log(whole), truth, counts)
     else:
@@ -297,8 +304,8 @@ def fit_shrinkage(
     learned them, whose mean takes the rest. Means of training targets that are not adjusted never
     shrink.
     """
-    adjusts = any(one.n_adjusted > 0 for one in _heads(head))
-    if not networks or (bank.trend is None and not adjusts):
+    heads = heads_of(head)
+    if not networks or (bank.trend is None and not any(one.n_adjusted > 0 for one in heads)):
         return
     if isinstance(unseen, list) and (bank.n_units < 2 or unseen[0].valid is None):
         return
@@ -311,10 +318,9 @@ def fit_shrinkage(
     predictions = torch.cat([part.predictions for part in held_out])
     credibility = credibility_of(predictions, truth, _weights_of(held_out, bank, unseen))
     mean = prior_mean(learned, bank.neighbors.log_prior)
-    heads = head.split_by_head(bank.embeddings[:0], bank.embeddings[:0])
     for i in networks:
-        heads[i][0].credibility = tuple(credibility.tolist())
-        heads[i][0].mean_target = tuple(mean.tolist())
+        heads[i].credibility = tuple(credibility.tolist())
+        heads[i].mean_target = tuple(mean.tolist())
 
 
 def converged_networks(history: list[dict], has_trend: bool) -> list[int]:
@@ -358,8 +364,4 @@ def _centered_ranks(values: Tensor, counts: Tensor) -> Tensor:
 
 def outputs_by_chance(head: NONAHead | AverageHead) -> list[int]:
     """Positions of the outputs that a network predicts as the mean of the targets."""
-    return sorted({i for one in _heads(head) for i, c in enumerate(one.credibility) if c == 0})
-
-
-def _heads(head: NONAHead | AverageHead) -> list[NONAHead]:
-    return [module for module in head.modules() if isinstance(module, NONAHead)]
+    return sorted({i for one in heads_of(head) for i, c in enumerate(one.credibility) if c == 0})

@@ -630,8 +630,7 @@ class AverageHead(nn.Module):
     ) -> list[tuple[NONAHead, Tensor, Tensor]]:
         """List each head with its slices (q, d) and (n, d) of the embeddings."""
         n = len(self.heads)
-        heads = cast("list[NONAHead]", list(self.heads))
-        return list(zip(heads, query.chunk(n, 1), neighbors.chunk(n, 1), strict=True))
+        return list(zip(heads_of(self), query.chunk(n, 1), neighbors.chunk(n, 1), strict=True))
 
     def metric_part(self, embeddings: Tensor) -> Tensor:
         """Columns in which each head compares rows, side by side: all but the adjustments."""
@@ -640,9 +639,9 @@ class AverageHead(nn.Module):
 
     def most_nonzero(self, n: int) -> int | None:
         """How many of n neighbours can have weight, for any query; None: all."""
-        heads = cast("list[NONAHead]", list(self.heads))
-        bounds = [most for head in heads if (most := head.most_nonzero(n)) is not None]
-        return min(sum(bounds), n) if len(bounds) == len(heads) else None
+        bounds = [head.most_nonzero(n) for head in heads_of(self)]
+        finite = [most for most in bounds if most is not None]
+        return min(sum(finite), n) if len(finite) == len(bounds) else None
 
     def neighbor_weights(
         self,
@@ -709,3 +708,8 @@ class AverageHead(nn.Module):
         options = excluded, log_prior, adjustment_scale
         means = [head(q, z, targets, *options) for head, q, z in split]
         return torch.stack(means).mean(dim=0)
+
+
+def heads_of(head: NONAHead | AverageHead) -> list[NONAHead]:
+    """The heads of an average, or the head itself."""
+    return cast("list[NONAHead]", [*head.heads] if isinstance(head, AverageHead) else [head])
