@@ -166,17 +166,17 @@ class Neighbors:
 
 @dataclass(frozen=True, eq=False)
 class Exclusion:
-    """Excluded pairs of queries and neighbours.
+    """Excluded pairs of queries and neighbours: of equal labels, and of neighbours too late.
 
-    Labels are numbers: rows or ids exclude each row from its own neighbours, but not its twins;
+    Row numbers or ids, as labels, exclude each row from its own neighbours, but not its twins;
     groups exclude all rows of its group.
     """
 
     queries: Tensor | None = None  # (q,), labels
-    neighbors: Tensor | None = None  # (n,), labels: pairs with the same one are excluded
-    limits: Tensor | None = None  # (q,) in float64
-    times: Tensor | None = None  # (n,) in float64: so are rows that are not before the limit,
-    ends: Tensor | None = None  # (q,), in training unless they are after this time
+    neighbors: Tensor | None = None  # (n,), labels
+    limits: Tensor | None = None  # (q,) in float64: a neighbour's time must be before it
+    times: Tensor | None = None  # (n,) in float64, of the neighbours
+    ends: Tensor | None = None  # (q,) in float64: in training, or after it
 
     def __getitem__(self, rows: Tensor | np.ndarray | slice) -> Exclusion:
         """Select some of the queries."""
