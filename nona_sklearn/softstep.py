@@ -153,15 +153,14 @@ def _ranks_in_order(
     place = torch.arange(order.shape[1], device=order.device).expand_as(order)
     tied = F.pad(found[:, 1:] == found[:, :-1], (1, 0))  # with the one before
     best = place.masked_fill(tied, 0).cummax(dim=1).values
-    x, own = (_scale_place(each, n_admitted - 1, similarity.dtype) for each in (best, place))
-    return order, x, own
+    last = n_admitted - 1  # the place of the farthest
 
+    def scaled(place: Tensor) -> Tensor:
+        x = (last - place) / last.clamp(min=1).to(similarity.dtype)
+        x = torch.where(last > 0, x, (last == place).to(x.dtype))
+        return x.clamp_min(0.0)  # excluded ones come after the last
 
-def _scale_place(place: Tensor, last: Tensor, dtype: torch.dtype) -> Tensor:
-    """Scale places (q, k) to [0, 1], where `last`, (q, 1), is that of the farthest."""
-    x = (last - place) / last.clamp(min=1).to(dtype)
-    x = torch.where(last > 0, x, (last == place).to(x.dtype))
-    return x.clamp_min(0.0)  # excluded ones come after the last
+    return order, scaled(best), scaled(place)
 
 
 def log_s1(x: Tensor, a: Tensor, b: Tensor, t: Tensor) -> Tensor:
@@ -339,7 +338,11 @@ class SoftStep(nn.Module):
             raise ValueError("embedding_dim must be given with params='pointwise', got None")
         if self.params == "pointwise" and query is None:
             raise ValueError("query must be given with params='pointwise', got None")
-        shares = self._shares(query)
+        if self.params == "global" or query is None:
+            shares = self.logits.sigmoid()  # (n_params,)
+        else:  # in float64: in float32, a row's result would depend on its batch
+            weight, bias = self.linear.weight.double(), self.linear.bias.double()
+            shares = F.linear(query.double(), weight, bias).sigmoid().to(query.dtype).T[..., None]
         # Away from the ends, where 1/t and t/(1-t) would be infinite.
         eps = max(1e-12, torch.finfo(shares.dtype).eps)  # the published code's, if resolved
         params = shares.clamp(eps, 1 - eps)
@@ -349,15 +352,6 @@ class SoftStep(nn.Module):
         a, b, t = params
         a = a - eps
         return self._narrowed(a), self._narrowed(a + b * (1 - a)), t
-
-    def _shares(self, query: Tensor | None) -> Tensor:
-        """Sigmoids of the parameters, (n_params,) or (n_params, q, 1)."""
-        if self.params == "global" or query is None:
-            return self.logits.sigmoid()
-        # In float64: in float32, a row's result would depend on its batch.
-        layer = self.linear
-        mapped = F.linear(query.double(), layer.weight.double(), layer.bias.double())
-        return mapped.sigmoid().to(query.dtype).T[..., None]
 
     def _narrowed(self, threshold: Tensor) -> Tensor:
         narrowed = threshold + (1 - self.narrowing) * (1 - threshold)
@@ -433,28 +427,17 @@ class SoftStep(nn.Module):
             Logarithms of the step, from -inf, a rejected neighbour, to 0.
         """
         thresholds = self.thresholds(query)
-        if self.on == "rank":
-            return self._step_on_ranks(similarity, thresholds, excluded, n_admitted)
-        return STEPS[self.step](scale_similarity(similarity, excluded), *thresholds)
-
-    def _step_on_ranks(
-        self,
-        similarity: Tensor,
-        thresholds: tuple[Tensor, ...],
-        excluded: Tensor | None,
-        n_admitted: Tensor | None,
-    ) -> Tensor:
-        """Step of :func:`rank_similarity`, evaluated in the order of ranks.
-
-        Of equally near neighbours on both sides of S1's first threshold, the first rows are kept:
-        otherwise there would be no number of neighbours after which weights end.
-        """
-        n, k = similarity.shape[1], None
+        if self.on == "similarity":
+            return STEPS[self.step](scale_similarity(similarity, excluded), *thresholds)
+        # A step on ranks is evaluated in their order.
+        k = None
         if self.step == "s1" and n_admitted is None:
-            k = _most_above(thresholds[0], n)
+            k = _most_above(thresholds[0], similarity.shape[1])
         order, x, own = _ranks_in_order(similarity, excluded, k, n_admitted)
         log_step = STEPS[self.step](x, *thresholds)  # (q, k)
         if self.step == "s1":
+            # Of equally near neighbours on both sides of the first threshold, the first rows are
+            # kept: else there would be no number of neighbours after which weights end.
             log_step = log_step.masked_fill(own <= thresholds[0], -math.inf)
         rejected = log_step.new_full(similarity.shape, -math.inf)
         return rejected.scatter(1, order, log_step)

@@ -22,7 +22,7 @@ from ..attention.prediction import Offset
 from .distribution import Calibration
 from .evaluation import Evaluation
 from .influence import TrendShifts
-from .neighbors import Exclusion, LeftOutQueries, Neighbors, UnknownLevels
+from .neighbors import Exclusion, LeftOutQueries, Neighbors, UnknownLevels, some_of
 
 #: In a pickle; version 0.2.0 had none of the last four.
 PLAIN_FIELDS = (
@@ -40,66 +40,35 @@ class NeighborBank:
     """Labelled rows by id: all that a prediction depends on beside the network.
 
     Edits return a new bank, so that threads may still read the old one.
-
-    Parameters
-    ----------
-    neighbors : Neighbors
-        Embeddings, targets and priors of the rows.
-    ids : int Tensor of shape (n,), optional
-        Their ids, ascending; by default the row numbers of fit.
-    next_id : int Tensor of shape (), optional
-        The id of the next row. No id is used twice.
-    groups : int Tensor of shape (n,), optional
-        Their groups.
-    names : object ndarray of shape (n,), optional
-        Their names; None: their ids.
-    numbered : bool, default=True
-        Whether added rows without a name are named by their ids, as the rows of fit; otherwise
-        they are named "added <id>", since the rows of fit may have numbers as names.
-    target_names : tuple of str, optional
-        Names of the target columns.
-    calibration : Calibration, optional
-        How weighted targets become a predictive distribution.
-    weight_unit : float, default=1.0
-        The sample weight of fit that has a log prior of 0.
-    time : TimeKind, optional
-        What the rows' times are; None: they have none.
-    group_names : object ndarray of shape (n_groups,), optional
-        Names of the groups, by their numbers; None of a row that is a group by itself.
-    levels : int32 Tensor of shape (n, n_categories), optional
-        Which level of each category of the table they have; -1: none that is stored.
-    unknown_levels : UnknownLevels, optional
-        What levels do to predictions that training has not seen; None: nothing.
-    trend : Trend, optional
-        The function whose values at the rows are their offsets.
-    inputs : float32 Tensor of shape (n, n_features), optional
-        The rows' encoded features, with a trend that is solved anew without some of them.
     """
 
-    neighbors: Neighbors
+    neighbors: Neighbors  # embeddings, targets and priors of the rows
+    #: (n,), ascending; by default the row numbers of fit.
     ids: Tensor = None  # type: ignore[assignment]  # set after init
-    next_id: Tensor = None  # type: ignore[assignment]
-    groups: Tensor | None = None
-    names: np.ndarray | None = None
+    next_id: Tensor = None  # type: ignore[assignment]  # of the next row: no id is used twice
+    groups: Tensor | None = None  # (n,), numbers
+    names: np.ndarray | None = None  # (n,), objects; None: they are named by their ids
+    #: Whether added rows without a name are named by their ids, as the rows of fit; otherwise they
+    #: are named "added <id>", since the rows of fit may have numbers as names.
     numbered: bool = True
     target_names: tuple[str, ...] | None = None
-    calibration: Calibration | None = None
-    weight_unit: float = 1.0
-    time: TimeKind | None = None
-    group_names: np.ndarray | None = None
-    levels: Tensor | None = None
-    unknown_levels: UnknownLevels | None = None
-    trend: Trend | None = None
-    inputs: Tensor | None = None
+    calibration: Calibration | None = None  # how weighted targets become a distribution
+    weight_unit: float = 1.0  # the sample weight of fit that has a log prior of 0
+    time: TimeKind | None = None  # what the rows' times are; None: they have none
+    group_names: np.ndarray | None = None  # by number; None of a row that is a group by itself
+    levels: Tensor | None = None  # (n, n_categories), of the table; -1: none that is stored
+    unknown_levels: UnknownLevels | None = None  # what unseen levels do to predictions
+    trend: Trend | None = None  # its values at the rows are their offsets
+    inputs: Tensor | None = None  # (n, n_features), encoded, for a trend that is solved anew
 
     def __repr__(self):
         return f"NeighborBank(n_rows={len(self)})"
 
     def __post_init__(self):
         if self.ids is None:
-            object.__setattr__(self, "ids", torch.arange(len(self), device=self.embeddings.device))
+            vars(self)["ids"] = torch.arange(len(self), device=self.embeddings.device)
         if self.next_id is None:
-            object.__setattr__(self, "next_id", torch.tensor(len(self)))
+            vars(self)["next_id"] = torch.tensor(len(self))
         if self.groups is not None and self.group_names is None:
             n_groups = int(self.groups.max()) + 1 if len(self) else 0
             vars(self)["group_names"] = np.full(n_groups, None, dtype=object)
@@ -155,19 +124,17 @@ class NeighborBank:
         labels = self.ids if leave_out == "itself" or self.groups is None else self.groups
         times = self.neighbors.times
         exclusion = Exclusion(labels, labels, times, times)
-        offset, left_out, shifts = None, None, None
-        if self.trend is not None and self.neighbors.offset is not None:
-            offset = self.neighbors.offset.values
-            if leave_out == "itself":
-                shifts = self.shifts_at(None)
-                if self.trend.leaves_out_single_rows:
-                    left_out = LeftOutQueries(self.trend, self.neighbors, self.ids, self.ids)
+        left_out, shifts = None, None
+        if self.trend is not None and leave_out == "itself":
+            shifts = self.shifts_at(None)
+            if self.trend.leaves_out_single_rows:
+                left_out = LeftOutQueries(self.trend, self.neighbors, self.ids, self.ids)
         return Evaluation(
             head,
             self.neighbors,
             self.embeddings,
             exclusion,
-            offset=offset,
+            offset=None if self.neighbors.offset is None else self.neighbors.offset.values,
             left_out=left_out,
             shifts=shifts,
         )
@@ -200,9 +167,7 @@ class NeighborBank:
 
         None: at its own rows.
         """
-        if self.trend is None or self.neighbors.offset is None or not self.trend.is_solved:
-            return None
-        if self.neighbors.times is not None:
+        if self.trend is None or not self.trend.is_solved or self.neighbors.times is not None:
             return None
         assert self.inputs is not None
         rows = TableRows(self.inputs)
@@ -213,22 +178,22 @@ class NeighborBank:
 
     def trend_at(self, rows: np.ndarray, inputs: TableRows | None) -> Tensor | None:
         """The trend at some rows if they had other features, (len(rows), n_outputs)."""
-        if self.trend is None or self.neighbors.offset is None:
+        if self.trend is None:
             return None
         assert inputs is not None
         moved = self.trend.moved(self.ids[rows].cpu().numpy(), inputs)
-        return moved.to(self.neighbors.offset.values)
+        return moved.to(self.neighbors.columns)
 
     def trend_of(self, queries: Embedded) -> Tensor | None:
         """The trend at queries, (q, n_outputs), of earlier rows if they have times."""
-        if self.trend is None or self.neighbors.offset is None:
+        if self.trend is None:
             return None
         assert queries.inputs is not None
         if queries.times is None:
             found = self.trend(queries.inputs)
         else:
             found = self.trend.from_earlier(queries.inputs, queries.times)
-        return found.to(self.neighbors.offset.values)
+        return found.to(self.neighbors.columns)
 
     # -- editing -------------------------------------------------------------------------
 
@@ -329,11 +294,11 @@ class NeighborBank:
             self,
             neighbors=self.neighbors[rows],
             ids=self.ids[rows],
-            levels=None if self.levels is None else self.levels[rows.cpu()],
-            inputs=None if self.inputs is None else self.inputs[rows.cpu()],
+            levels=some_of(self.levels, rows.cpu()),
+            inputs=some_of(self.inputs, rows.cpu()),
             groups=groups,
             group_names=group_names,
-            names=None if self.names is None else self.names[positions],
+            names=some_of(self.names, positions),
         )
 
     def latest(self, n_rows: int | None = None, max_age: float | None = None) -> NeighborBank:
@@ -351,7 +316,8 @@ class NeighborBank:
         self, targets: Tensor, target_names: tuple[str, ...] | None = None
     ) -> NeighborBank:
         """Return a bank with other targets, whose adjustments and calibration are invalid."""
-        neighbors, unknown = self.neighbors.with_values(targets), self.unknown_levels
+        unknown = self.unknown_levels
+        neighbors = replace(self.neighbors, values=targets, adjustment_scale=None, offset=None)
         return replace(
             self,
             neighbors=neighbors,

@@ -15,7 +15,7 @@ part. Draws of several outputs depend on each other as the errors do.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -26,6 +26,7 @@ from torch import Tensor
 
 from .._utils.storable import storable
 from .._utils.threads import cached_property
+from .neighbors import some_of
 
 if TYPE_CHECKING:
     from .evaluation import Evaluation, WeightedRows
@@ -84,14 +85,8 @@ class Calibration:
 class Discrete:
     """Distributions of one output without noise, one for each of q queries.
 
-    Parameters
-    ----------
-    values : Tensor of shape (q, n) or (1, n)
-        Values of the neighbours.
-    weights : Tensor of shape (q, n)
-        Their weights, which sum to 1.
-    shift : Tensor of shape (q, 1)
-        What is added to the values.
+    `values`, (q, n) or (1, n), are those of the neighbours, `weights`, (q, n), sum to 1, and the
+    `shift`, (q, 1), is added to the values.
     """
 
     def __init__(self, values: Tensor, weights: Tensor, shift: Tensor):
@@ -148,14 +143,8 @@ GRID = torch.linspace(-GRID_END, GRID_END, N_GRID, dtype=torch.float64).sinh().s
 class Noise:
     """A mixture of normal distributions of one width around the quantiles of some errors.
 
-    Parameters
-    ----------
-    scale : float
-        Its standard deviation.
-    errors : sequence of float
-        Quantiles of standardised errors.
-    shares : sequence of float, default=(1.0,)
-        Shares of the noise that are added to the points of the grid.
+    `scale` is its standard deviation, `errors` are quantiles of standardised errors, and `shares`
+    those of the noise that are added to the points of the grid.
     """
 
     def __init__(self, scale: float, errors: Sequence[float], shares: Sequence[float] = (1.0,)):
@@ -202,13 +191,6 @@ class GridValues:
     The weight of a value is split between the points `before` and after it, so that the mean stays
     where it is. The grid depends on the scale of the noise alone: rows that a query may not see
     must not move it.
-
-    Parameters
-    ----------
-    values : Tensor of shape (q, n)
-        Values less the predictions.
-    scale : float
-        Standard deviation of the noise.
     """
 
     def __init__(self, values: Tensor, scale: float):
@@ -234,19 +216,7 @@ class GridValues:
 
 
 class Noisy(Discrete):
-    """Distributions of one output with noise, one for each of q queries.
-
-    Parameters
-    ----------
-    on_grid : GridValues
-        Values of the neighbours, less the predictions.
-    weights : Tensor of shape (q, n)
-        Their weights, which sum to 1.
-    shift : Tensor of shape (q, 1)
-        What is added to these values.
-    noise : Noise
-        The noise.
-    """
+    """Distributions of one output with noise: its values are less the predictions."""
 
     def __init__(self, on_grid: GridValues, weights: Tensor, shift: Tensor, noise: Noise):
         super().__init__(on_grid.values, weights, shift)
@@ -431,11 +401,9 @@ class Distribution:
         n_outputs = evaluation.neighbors.columns.shape[1]
         self.noises = noises_of(calibration, n_outputs)
 
-    def of_outputs(self, rows: WeightedRows, added: Tensor | None) -> Iterator[Discrete | Widened]:
-        """Yield each output's distributions of the queries of some rows: they take much memory.
-
-        `added` are variances that unknown levels add, (q, n_outputs), if there are any.
-        """
+    def of_outputs(self, rows: WeightedRows) -> Iterator[Discrete | Widened]:
+        """Yield each output's distributions of the queries of some rows: they take much memory."""
+        added = some_of(self.evaluation.added, rows.queries)
         powered = rows.weights(self.calibration.power)
         for j, noise in enumerate(self.noises):
             of_output = None if added is None else added[:, [j]]
@@ -456,16 +424,6 @@ class Distribution:
         """Smallest values not exceeded with probabilities of at least `levels` (k,)."""
         return self._map(lambda output: self.head.possible(output.ppf(levels.to(output.weights))))
 
-    def quantiles_of(self, rows: WeightedRows, added: Tensor | None, levels: Tensor) -> Tensor:
-        """:meth:`quantiles` of the queries of some weighted rows, (q, k, n_outputs).
-
-        Levels are (k,), or (q, k, n_outputs) if each query and output has its own.
-        """
-        of_outputs = levels.unbind(2) if levels.ndim == 3 else [levels] * len(self.noises)
-        pairs = zip(self.of_outputs(rows, added), of_outputs, strict=True)
-        quantiles = [output.ppf(own.to(output.weights)) for output, own in pairs]
-        return self.head.possible(torch.stack(quantiles, dim=2))
-
     def cdf(self, y: Tensor) -> np.ndarray:
         """Probabilities not to exceed y (k,)."""
         if self.head.whole:  # what is not exceeded is rounded to the next whole number below
@@ -483,26 +441,27 @@ class Distribution:
 
     def sample(self, n_samples: int, random_state: np.random.RandomState) -> np.ndarray:
         """Samples, (q, k) or (q, n_outputs, k)."""
-        shape = len(self.evaluation), n_samples
-        if self.calibration.ranks:
-            return self._sample_quantiles(shape, random_state)
-        return self._sample_neighbors(shape, random_state)
+        make = self._quantile_sampler if self.calibration.ranks else self._neighbor_sampler
+        sample = make((len(self.evaluation), n_samples), random_state)
+        samples = self._of_queries(lambda rows: map(self.head.possible, sample(rows)))
+        return samples.swapaxes(1, 2) if samples.ndim == 3 else samples
 
-    def _sample_quantiles(
+    def _quantile_sampler(
         self, shape: tuple[int, int], random_state: np.random.RandomState
-    ) -> np.ndarray:
-        """Quantiles of each output, at levels that depend on each other as errors do."""
+    ) -> Callable[[WeightedRows], Iterator[Tensor]]:
+        """What draws quantiles of each output, at levels that depend as errors do."""
         levels = draw_levels(self.calibration.ranks, random_state, shape)
 
-        def sample(rows: WeightedRows) -> Tensor:
-            return self.quantiles_of(rows, self._added(rows.queries), levels[rows.queries]).mT
+        def sample(rows: WeightedRows) -> Iterator[Tensor]:
+            for j, output in enumerate(self.of_outputs(rows)):
+                yield output.ppf(levels[rows.queries, :, j].to(output.weights))
 
-        return self._join(self.evaluation.map_weighted_rows(sample, precise=True), 1)
+        return sample
 
-    def _sample_neighbors(
+    def _neighbor_sampler(
         self, shape: tuple[int, int], random_state: np.random.RandomState
-    ) -> np.ndarray:
-        """Values of one neighbour for all outputs, plus noise of each output."""
+    ) -> Callable[[WeightedRows], Iterator[Tensor]]:
+        """What draws values of one neighbour for all outputs, plus noise of each output."""
         uniform = torch.from_numpy(random_state.uniform(size=shape))
         shares = torch.from_numpy(random_state.uniform(size=(*shape, len(self.noises))))
         no_noise = torch.zeros(shape, dtype=torch.float64)
@@ -510,41 +469,35 @@ class Distribution:
             no_noise if noise is None else noise.draw(random_state, shape) for noise in self.noises
         ]
 
-        def sample(rows: WeightedRows) -> Tensor:
+        def sample(rows: WeightedRows) -> Iterator[Tensor]:
             queries = rows.queries
             weights = rows.weights(self.calibration.power)
             cumulated = weights.cumsum(dim=1)
             height = uniform[queries].to(cumulated) * cumulated[:, -1:]
             chosen = torch.searchsorted(cumulated, height, right=True)
             last = (weights > 0).cumsum(dim=1).argmax(dim=1, keepdim=True)  # despite rounding
-            columns = []
-            for j, output in enumerate(self.of_outputs(rows, self._added(queries))):
+            for j, output in enumerate(self.of_outputs(rows)):
                 drawn = output.values.expand_as(weights).gather(1, chosen.minimum(last))
                 drawn = drawn + noises[j][queries].to(drawn)
                 if isinstance(output, Widened):
                     drawn = output.widen(drawn, shares[queries, :, j].to(drawn))
-                columns.append(output.shift + drawn)
-            return self.head.possible(torch.stack(columns, dim=2)).mT
+                yield output.shift + drawn
 
-        return self._join(self.evaluation.map_weighted_rows(sample, precise=True), 1)
+        return sample
 
     def _map(self, describe: Callable[[Discrete | Widened], Tensor]) -> np.ndarray:
         """What describes (q, k) each output's distributions, for all queries."""
+        return self._of_queries(lambda rows: map(describe, self.of_outputs(rows)))
+
+    def _of_queries(self, describe: Callable[[WeightedRows], Iterable[Tensor]]) -> np.ndarray:
+        """What describes (q, k) rows for each output, NaN for queries without neighbours."""
 
         def of_block(rows: WeightedRows) -> Tensor:
-            outputs = self.of_outputs(rows, self._added(rows.queries))
-            return torch.stack([describe(output) for output in outputs], dim=2)
+            return torch.stack([*describe(rows)], dim=2)
 
-        return self._join(self.evaluation.map_weighted_rows(of_block, precise=True), 2)
-
-    def _added(self, queries: slice) -> Tensor | None:
-        """Variances that unknown levels add for some queries, (q, n_outputs), if there are any."""
-        return None if self.evaluation.added is None else self.evaluation.added[queries]
-
-    def _join(self, blocks: list[Tensor], output_axis: int) -> np.ndarray:
-        """Results of all blocks, NaN for queries without neighbours."""
+        blocks = self.evaluation.map_weighted_rows(of_block, precise=True)
         results = torch.cat(blocks).cpu().numpy()
         if (isolated := self.evaluation.isolated) is not None:
             results[isolated.cpu().numpy()] = np.nan
         single = self.evaluation.neighbors.values.ndim == 1
-        return results.squeeze(output_axis) if single else results
+        return results.squeeze(2) if single else results

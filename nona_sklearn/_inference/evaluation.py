@@ -26,24 +26,16 @@ from ..attention.head import AverageHead, ClassHead, NONAHead
 from ..attention.prediction import Candidates, Rows, compare_all, nearest_by_l2, rows_of
 from ..ranking import nearest_first
 from .index import METRICS
-from .influence import TrendShifts, changes_with, changes_without, influence_of_block
-from .neighbors import Exclusion, LeftOutQueries, Neighbors
+from .influence import TrendShifts, by_row, changes_with, changes_without, influence_of_block
+from .neighbors import Exclusion, LeftOutQueries, Neighbors, some_of
 
 
 class WeightedRows:
     """Weights and adjusted targets of a block of queries, in float64, averaged over networks.
 
     Columns are all rows of the bank, or the rows that a network weighs: ascending for each query,
-    and then some without a row and without weight.
-
-    Parameters
-    ----------
-    networks : list of Rows
-        The rows of each network.
-    queries : slice
-        Which of the queries of an evaluation these are.
-    excluded : pairs or bool Tensor of shape (q, n), optional
-        Queries, and rows of the bank that are excluded for them.
+    and then some without a row and without weight. `queries` are those of an evaluation that
+    these are, `excluded` their pairs with rows of the bank.
     """
 
     def __init__(self, networks: list[Rows], queries: slice, excluded: Excluded = None):
@@ -62,10 +54,6 @@ class WeightedRows:
     def plain_mean(self) -> Tensor:
         """The mean of the networks' weighted means of targets, not adjusted, (q, c)."""
         return torch.stack([rows.plain_mean() for rows in self.networks]).mean(dim=0)
-
-    def step_sum(self) -> Tensor:
-        """The mean of the networks' sums of steps, (q,)."""
-        return torch.stack([rows.step_sum() for rows in self.networks]).mean(dim=0)
 
     # -- columns ---------------------------------------------------------------------------
 
@@ -107,14 +95,6 @@ class WeightedRows:
         ]
         return torch.stack(aligned)
 
-    def by_row(self, values: Tensor) -> Tensor:
-        """Values of the columns, (q, m, c), at all rows of the bank, (q, n, c)."""
-        if self.positions is None:
-            return values
-        of_rows = values.new_zeros(len(values), self.n_rows + 1, values.shape[2])
-        positions = self.positions[..., None].expand_as(values)
-        return of_rows.scatter_(1, positions, values)[:, :-1]  # the last is of empty columns
-
     def sum_by_row(self, values: Tensor) -> Tensor:
         """Sums over the queries of values of the columns, (q, m), by the bank's rows, (n,)."""
         if self.positions is None:
@@ -150,10 +130,9 @@ class WeightedRows:
         They are the adjusted targets with the residuals of a trend in full, whose spread is that
         of errors, less what that adds to their weighted mean.
         """
-        weights = self.network_weights()
-        return self._with_residuals(self._adjusted(self._rows, weights), self._rows, weights)
+        return self._adjusted(self._rows, self.network_weights(), in_full=True)
 
-    def _adjusted(self, rows: slice | Tensor, weights: Tensor) -> Tensor:
+    def _adjusted(self, rows: slice | Tensor, weights: Tensor, in_full: bool) -> Tensor:
         """Adjusted targets of rows, averaged over networks by their weights (K, q, m).
 
         Where all weights are 0, it is a plain average.
@@ -161,22 +140,19 @@ class WeightedRows:
         first = self.networks[0]
         targets = first.targets[rows]
         targets = targets if targets.ndim == 3 else targets[None]
-        if not first.moves_targets:
+        if not first.adjusts:
             return targets
         # In this form, rounded shares leave targets as they are where nothing moves them.
         moves = (network.adjusted(rows) - targets for network in self.networks)
         shares = zip(_shares(weights), moves, strict=True)
         mean = targets + sum(share[..., None] * move for share, move in shares)
-        return first.head.within_bounds(mean)  # beyond which it may be by rounding
+        mean = first.head.within_bounds(mean)  # beyond which it may be by rounding
+        if not in_full or first.offset is None:
+            return mean
+        return mean + self._not_kept(rows, weights) - self._mean_not_kept
 
-    def _with_residuals(self, values: Tensor, rows: slice | Tensor, weights: Tensor) -> Tensor:
-        """Adjusted targets of rows, with residuals in full, less what that adds to the mean."""
-        if self.networks[0].offset is None:
-            return values
-        return values + self._residuals_not_kept(rows, weights) - self._mean_not_kept
-
-    def _residuals_not_kept(self, rows: slice | Tensor, weights: Tensor) -> Tensor:
-        """What adjusted targets of rows would gain, averaged over networks by their weights."""
+    def _not_kept(self, rows: slice | Tensor, weights: Tensor) -> Tensor:
+        """What residuals in full add to adjusted targets of rows, averaged over networks."""
         shares = zip(_shares(weights), self.networks, strict=True)
         parts = [share[..., None] * network.residuals_not_kept(rows) for share, network in shares]
         return torch.stack(parts).sum(dim=0)
@@ -184,8 +160,7 @@ class WeightedRows:
     @cached_property
     def _mean_not_kept(self) -> Tensor:
         """The weighted mean of this over all rows, (q, 1, n_outputs)."""
-        gains = self._residuals_not_kept(self._rows, self.network_weights())
-        return self.weights()[:, None] @ gains
+        return self.weights()[:, None] @ self._not_kept(self._rows, self.network_weights())
 
     # -- the heaviest ----------------------------------------------------------------------
 
@@ -196,10 +171,9 @@ class WeightedRows:
         last, the nearest first; after them other rows, excluded ones at the end.
         """
         weights, positions, network_weights = self._heaviest(k)
-        values, head = self._adjusted(positions, network_weights), self.networks[0].head
-        if head.bounds is None and not isinstance(head, ClassHead):  # whose values end
-            values = self._with_residuals(values, positions, network_weights)
-        return weights, positions, values
+        head = self.networks[0].head
+        ends = head.bounds is not None or isinstance(head, ClassHead)  # beyond which no value is
+        return weights, positions, self._adjusted(positions, network_weights, in_full=not ends)
 
     def network_shares(self, k: int) -> Tensor:
         """Each network's share of the weight of the k heaviest neighbours, (K, q, k)."""
@@ -270,39 +244,21 @@ class Evaluation:
     :meth:`attend` is the definition, with gradients and all pairs at once. The other methods
     evaluate the mean of the networks' weights: of the nearest rows, which are searched once, where
     weights end after some number of them, and else of all rows, block by block.
-
-    Parameters
-    ----------
-    head : NONAHead or AverageHead
-        Computes the weights.
-    neighbors : Neighbors
-        The labelled rows.
-    query : Tensor of shape (q, d)
-        Embeddings of the queries.
-    exclusion : Exclusion, optional
-        The excluded pairs; None: no pair is excluded.
-    candidates : tuple of Candidates, optional
-        The rows that can have weight, for each network; None: they are searched.
-    added : Tensor of shape (q, n_outputs), optional
-        What unknown levels add: variances to calibrated distributions or, for each class, a part
-        of its probability, of which the others have the rest; None: nothing.
-    offset : Tensor of shape (q, n_outputs), optional
-        The trend at the queries, if the neighbours have one.
-    left_out : LeftOutQueries, optional
-        The queries, if they are rows that are to be left out of the trend at their neighbours.
-    shifts : TrendShifts, optional
-        By how much the trend changes without each neighbour, if that is known.
     """
 
     head: NONAHead | AverageHead
     neighbors: Neighbors
-    query: Tensor
-    exclusion: Exclusion | None = None
+    query: Tensor  # (q, d), embeddings of the queries
+    exclusion: Exclusion | None = None  # the excluded pairs
+    #: The rows that can have weight, for each network; None: they are searched.
     candidates: tuple[Candidates, ...] | None = None
+    #: What unknown levels add, (q, n_outputs): variances to calibrated distributions or, for each
+    #: class, a part of its probability, of which the others have the rest; None: nothing.
     added: Tensor | None = None
-    offset: Tensor | None = None
+    offset: Tensor | None = None  # (q, n_outputs), the trend, if the neighbours have one
+    #: The queries, if they are rows that are to be left out of the trend at their neighbours.
     left_out: LeftOutQueries | None = None
-    shifts: TrendShifts | None = None
+    shifts: TrendShifts | None = None  # of the trend without each neighbour, if they are known
     #: What :meth:`search` has found, for further answers.
     nearest_rows: tuple[Candidates, ...] | None = field(default=None, init=False, repr=False)
 
@@ -314,18 +270,11 @@ class Evaluation:
 
     def __getitem__(self, rows: Tensor | np.ndarray) -> Evaluation:
         """Select some of the queries."""
-        exclusion = None if self.exclusion is None else self.exclusion[rows]
         rows = torch.as_tensor(rows)
-        some = replace(
-            self,
-            query=self.query[rows],
-            exclusion=exclusion,
-            candidates=self.candidates and tuple(part[rows] for part in self.candidates),
-            added=None if self.added is None else self.added[rows],
-            offset=None if self.offset is None else self.offset[rows],
-            left_out=None if self.left_out is None else self.left_out[rows],
-            shifts=None if self.shifts is None else self.shifts[rows],
-        )
+        names = "query", "exclusion", "added", "offset", "left_out", "shifts"
+        parts = {name: some_of(getattr(self, name), rows) for name in names}
+        candidates = self.candidates and tuple(part[rows] for part in self.candidates)
+        some = replace(self, candidates=candidates, **parts)
         some.nearest_rows = self.nearest_rows and tuple(part[rows] for part in self.nearest_rows)
         return some
 
@@ -347,7 +296,7 @@ class Evaluation:
 
     def mean(self) -> Tensor:
         """Predictions, (q,) or (q, c), in float64; of isolated queries as if nothing is known."""
-        return self._joined(self.map_weighted_rows(WeightedRows.mean))
+        return self._with_unknown(self.map_weighted_rows(WeightedRows.mean))
 
     def weigh(self) -> Callable[[], Tensor]:
         """Weigh the rows once; what is returned is :meth:`mean` by these weights.
@@ -356,32 +305,30 @@ class Evaluation:
         """
 
         def keep(rows: WeightedRows) -> WeightedRows:
-            rows.mean()  # what takes time is kept with the rows
+            for network in rows.networks:
+                network.mean()  # what takes time is kept with the rows
             return rows
 
         blocks = self.map_weighted_rows(keep)
 
         @torch.inference_mode()
         def mean() -> Tensor:
-            return self._joined([rows.mean() for rows in blocks])
+            return self._with_unknown([rows.mean() for rows in blocks])
 
         return mean
 
-    def plain_mean(self) -> Tensor:
-        """Weighted means of the values, (q,) or (q, c), not adjusted, in float64."""
-        return self._shaped(self.map_weighted_rows(WeightedRows.plain_mean))
-
-    def _joined(self, blocks: list[Tensor]) -> Tensor:
+    def _with_unknown(self, blocks: list[Tensor]) -> Tensor:
         """Predictions of blocks, those of isolated queries as if nothing is known."""
-        means = self._shaped(blocks)
+        means = torch.cat([self.neighbors.columns[:0], *blocks])
+        means = means.reshape(len(self), *self.neighbors.values.shape[1:])
         if (isolated := self.isolated) is not None:
             means[isolated] = self.one_head.unknown(means)
         return means
 
-    def _shaped(self, blocks: list[Tensor]) -> Tensor:
-        """Means of blocks, (q, c), in the shape of the values."""
-        shape = len(self), *self.neighbors.values.shape[1:]
-        return torch.cat([self.neighbors.columns[:0], *blocks]).reshape(shape)
+    def plain_mean(self) -> Tensor:
+        """Weighted means of the values, (q,) or (q, c), not adjusted, in float64."""
+        means = self._of_queries(WeightedRows.plain_mean, self.neighbors.columns.shape[1])
+        return means.reshape(len(self), *self.neighbors.values.shape[1:])
 
     @property
     def isolated(self) -> Tensor | None:
@@ -446,17 +393,15 @@ class Evaluation:
 
     def network_shares(self, k: int) -> Tensor:
         """Each network's share of the weights of the k heaviest neighbours, (q, k, K)."""
-        shares = self.map_weighted_rows(lambda rows: rows.network_shares(k).movedim(0, 2))
-        empty = self.query.new_zeros(0, k, len(self.split_by_head)).double()
-        return torch.cat([empty, *shares])
+        n_networks = len(self.split_by_head)
+        return self._of_queries(lambda rows: rows.network_shares(k).movedim(0, 2), k, n_networks)
 
     def sensitivities(self) -> Tensor:
         """By how much adjusted values change with each network's g, and with f, (q, K, 2, c)."""
-        blocks = self.map_weighted_rows(
-            lambda rows: torch.stack([part.sensitivity for part in rows.networks], dim=1)
+        return self._of_queries(
+            lambda rows: torch.stack([part.sensitivity for part in rows.networks], dim=1),
+            *(len(self.split_by_head), 2, self.neighbors.columns.shape[1]),
         )
-        empty = self.neighbors.columns.new_zeros(0, len(self.split_by_head), 2, 1)
-        return torch.cat(blocks) if blocks else empty
 
     def only_earlier(self, positions: Tensor) -> Tensor:
         """Positions of neighbours, (q, k), -1 in place of rows that are excluded by their time."""
@@ -468,34 +413,37 @@ class Evaluation:
     def effective_sizes(self) -> Tensor:
         """One over the sum of squared weights, (q,); 0 without neighbours."""
 
-        def size(weights):
-            squares = weights.square().sum(dim=1)
+        def size(rows: WeightedRows) -> Tensor:
+            squares = rows.weights().square().sum(dim=1)
             return torch.where(squares > 0, squares.reciprocal(), 0.0)
 
-        return self._of_each_query(lambda rows: size(rows.weights()))
+        return self._of_queries(size)
 
     def support_sizes(self) -> Tensor:
         """Number of neighbours of positive weight, (q,)."""
-        return self._of_each_query(lambda rows: (rows.weights() > 0).sum(dim=1)).long()
+        return self._of_queries(lambda rows: (rows.weights() > 0).sum(dim=1)).long()
 
     def step_sums(self) -> Tensor:
         """Each query's steps, summed over the neighbours, (q,); every head has a step."""
-        return self._of_each_query(WeightedRows.step_sum, of_all=True)
 
-    def _of_each_query(
-        self, function: Callable[[WeightedRows], Tensor], of_all: bool = False
-    ) -> Tensor:
-        """A number for each query, (q,), in float64."""
-        blocks = self.map_weighted_rows(lambda rows: function(rows).double(), of_all=of_all)
-        return torch.cat([self.query.new_zeros(0).double(), *blocks])
+        def mean_sum(rows: WeightedRows) -> Tensor:
+            return torch.stack([part.step_sum() for part in rows.networks]).mean(dim=0)
+
+        return self._of_queries(mean_sum, of_all=True)
 
     def distances(self) -> Tensor:
         """Euclidean distances to the nearest neighbour in each network's space, (q, K)."""
-        blocks = self.map_weighted_rows(
+        return self._of_queries(
             lambda rows: torch.cat([part.distance for part in rows.networks], dim=1),
+            len(self.split_by_head),
         )
-        empty = self.query.new_zeros(0, len(self.split_by_head)).double()
-        return torch.cat([empty, *blocks])
+
+    def _of_queries(
+        self, function: Callable[[WeightedRows], Tensor], *shape: int, **options: Any
+    ) -> Tensor:
+        """What a function makes of the rows of all queries, (q, *shape), in float64."""
+        empty = self.neighbors.columns.new_zeros(0, *shape)
+        return torch.cat([empty, *self.map_weighted_rows(function, **options)])
 
     # -- without single rows ---------------------------------------------------------------
 
@@ -515,8 +463,7 @@ class Evaluation:
         totals, adding = self.neighbors.columns.new_zeros(3, len(self.neighbors)), Lock()
 
         def add_influence(rows: WeightedRows) -> None:
-            shifts = None if self.shifts is None else self.shifts[rows.queries]
-            errors = None if residuals is None else residuals[rows.queries]
+            shifts, errors = (some_of(part, rows.queries) for part in (self.shifts, residuals))
             sums = influence_of_block(rows, shifts, errors)
             with adding:
                 totals.add_(sums)
@@ -531,12 +478,12 @@ class Evaluation:
 
         def of_block(rows: WeightedRows) -> Tensor:
             if self.shifts is not None:
-                return torch.stack([*changes_with(rows, self.shifts[rows.queries])], dim=2)
-            return rows.by_row(torch.stack([*changes_without(rows)], dim=2))
+                return changes_with(rows, self.shifts[rows.queries])
+            changes = torch.stack([*changes_without(rows)], dim=2)
+            return by_row(changes, rows.positions, rows.n_rows)
 
         columns = self.neighbors.columns
-        blocks = self.map_weighted_rows(of_block, n_columns=columns.numel())
-        return torch.cat([columns.new_zeros(0, *columns.shape), *blocks])
+        return self._of_queries(of_block, *columns.shape, n_columns=columns.numel())
 
     def representatives(self, n_rows: int) -> np.ndarray:
         """Positions of neighbours that together carry much of the queries' weights, (n_rows,).
@@ -607,9 +554,9 @@ class Evaluation:
                 self.neighbors.log_prior,
                 self.neighbors.adjustment_scale,
                 self.neighbors.offset,
-                None if self.offset is None else self.offset[queries],
-                None if self.left_out is None else self.left_out[queries],
-                None if self.added is None else self.added[queries],
+                some_of(self.offset, queries),
+                some_of(self.left_out, queries),
+                some_of(self.added, queries),
             )
             networks.append(rows)
         return WeightedRows(networks, queries, excluded)
@@ -664,7 +611,7 @@ class Evaluation:
                 nearest = index.query(compared, k, excluded)
                 by_l2 = None
                 if self._fades(head):
-                    by_l2 = nearest_by_l2(compared, head.metric_part(z), excluded)
+                    by_l2 = nearest_by_l2(head, compared, head.metric_part(z), excluded)
                 networks.append(Candidates.of_search(*nearest, n_rows, excluded, by_l2))
             return networks
 
@@ -720,7 +667,6 @@ class Evaluation:
         return self.neighbors if times is None else self.neighbors.searched_by("brute")
 
     def _fades(self, head: NONAHead) -> bool:
-        """Whether a head needs Euclidean distances, which its similarities do not hold."""
+        """Whether a head needs the Euclidean distance of the nearest row."""
         offset = self.neighbors.offset
-        fades = bool(head.n_adjusted) or (offset is not None and offset.fades)
-        return fades and head.similarity not in ("l2", "log_l2")
+        return head.n_adjusted > 0 or (offset is not None and offset.fades)

@@ -26,42 +26,22 @@ class Explanation:
     After its neighbours, a query has a line for all remaining rows together, if they have any
     weight, and lines for the rest of its prediction, if there is any.
 
-    Parameters
-    ----------
-    of_query : int ndarray of shape (m,)
-        Number of the query of each line, ascending.
-    positions : int ndarray of shape (m,)
-        Positions of the neighbours in the bank; -1 for a line that is no single row.
-    names : object ndarray of shape (m,)
-        Names of the neighbours.
-    weights : ndarray of shape (m,)
-        Their weights; those of a query sum to 1.
-    targets, adjusted : ndarray of shape (m, n_outputs)
-        Their targets and adjusted targets; NaN in a line without weight.
-    contributions : ndarray of shape (m, n_outputs)
-        Their contributions; those of a query sum to its prediction.
-    queries : ndarray of shape (q,)
-        Names of the queries.
-    taken : collection, default=()
-        Names of the bank's rows, which no additional line may have.
-    target_names : tuple of str, optional
-        Names of the outputs.
-    stored_positions : int ndarray of shape (q,), optional
-        Positions of the rows of the bank that the queries are; -1: it is none.
+    Weights of a query sum to 1, contributions to its prediction. Targets are NaN in a line without
+    weight.
     """
 
-    of_query: np.ndarray
-    positions: np.ndarray
-    names: np.ndarray
-    weights: np.ndarray
-    targets: np.ndarray
-    adjusted: np.ndarray
-    contributions: np.ndarray
+    of_query: np.ndarray  # (m,), number of the query of each line, ascending
+    positions: np.ndarray  # (m,), of the neighbours in the bank; -1 of a line that is no row
+    names: np.ndarray  # (m,), objects
+    weights: np.ndarray  # (m,)
+    targets: np.ndarray  # (m, n_outputs)
+    adjusted: np.ndarray  # (m, n_outputs), the targets as they are adjusted
+    contributions: np.ndarray  # (m, n_outputs)
     _: KW_ONLY
-    queries: np.ndarray
-    taken: Collection[Hashable] = ()
+    queries: np.ndarray  # (q,), names of the queries
+    taken: Collection[Hashable] = ()  # names of the bank's rows, which no additional line may have
     target_names: tuple[str, ...] | None = None
-    stored_positions: np.ndarray | None = None
+    stored_positions: np.ndarray | None = None  # (q,), of queries in the bank; -1 of new ones
 
     @classmethod
     def from_evaluation(
@@ -105,7 +85,13 @@ class Explanation:
             target_names=target_names,
         )
         explanation = explanation._with_others(evaluation, _array(left[:, 0]), votes)
-        return explanation._with_networks_and_trend(evaluation) if votes else explanation
+        if not votes:
+            return explanation
+        if evaluation.offset is not None:
+            networks = evaluation.without_trend()
+            explanation = explanation._with_rest(NETWORK, _array(networks.mean()))
+        name = NETWORK if evaluation.offset is None else TREND
+        return explanation._with_rest(name, _array(evaluation.mean()))
 
     def _with_others(self, evaluation: Evaluation, left: np.ndarray, votes: bool) -> Explanation:
         """Add a line for all remaining rows of each query that leaves them some weight, (q,)."""
@@ -127,13 +113,6 @@ class Explanation:
             adjusted=adjusted.numpy(),
         )
 
-    def _with_networks_and_trend(self, evaluation: Evaluation) -> Explanation:
-        """Add lines for what the probabilities of each query hold beside its votes."""
-        if evaluation.offset is None:
-            return self._with_rest(NETWORK, _array(evaluation.mean()))
-        networks = self._with_rest(NETWORK, _array(evaluation.without_trend().mean()))
-        return networks._with_rest(TREND, _array(evaluation.mean()))
-
     def _with_rest(
         self, name: str, predictions: np.ndarray, negligible: float | np.ndarray = NEGLIGIBLE
     ) -> Explanation:
@@ -144,8 +123,7 @@ class Explanation:
 
     def of_single_rows(self) -> Explanation:
         """The same without the lines that are no single row."""
-        kept = self.of_rows
-        return replace(self, **{name: getattr(self, name)[kept] for name in LINE_FIELDS})
+        return replace(self, **{name: getattr(self, name)[self.of_rows] for name in LINE_FIELDS})
 
     def in_units(self, inverse: Callable[[np.ndarray], np.ndarray]) -> Explanation:
         """Transform values of shape (m, n_outputs) to other units by `inverse`.

@@ -20,7 +20,14 @@ from .._data.row_values import normalize_mean
 from .._data.sample import Embedded
 from .._data.splits import Split
 from .._utils.threads import cached_property
-from ..attention.head import AverageHead, ClassHead, NONAHead, prior_mean, trust_radius_of
+from ..attention.head import (
+    AverageHead,
+    ClassHead,
+    NONAHead,
+    heads_of,
+    prior_mean,
+    trust_radius_of,
+)
 from ..losses import LogLoss, log
 from .bank import NeighborBank
 from .evaluation import Evaluation
@@ -65,13 +72,12 @@ class HeldOut:
         """The truth minus the predictions, (q, n_outputs)."""
         return self.truth - self.predictions
 
-    def with_numbers(self, **numbers: Any) -> HeldOut:
-        """The same rows beside a trend with these numbers: see `Offset`."""
-        neighbors, candidates = self.evaluation.neighbors, self.evaluation.search()
-        assert neighbors.offset is not None
-        neighbors = neighbors.with_offset(replace(neighbors.offset, **numbers))
+    def predictions_with(self, **numbers: Any) -> Tensor:
+        """The same beside a trend with these numbers: see `Offset`."""
+        candidates = self.evaluation.search()
+        neighbors = self.evaluation.neighbors.with_numbers(**numbers)
         evaluation = replace(self.evaluation, neighbors=neighbors, candidates=candidates)
-        return replace(self, evaluation=evaluation)
+        return evaluation.mean().reshape(self.truth.shape)
 
 
 Unseen = list[Split] | ValidationRows
@@ -91,13 +97,18 @@ def predict_held_out(
         )
         truth = truth.reshape(len(truth), bank.neighbors.columns.shape[1])
         return [HeldOut(evaluation, truth, np.arange(len(truth)), None, len(truth), weights)]
+    result = []
     if bank.trend is not None and bank.trend.networks is not None:
         network, inner_bank = bank.trend.networks
-        of_trend = predict_held_out(network.head, inner_bank, unseen, leave_out)
-        return [_beside_networks(head, bank, held_out, leave_out) for held_out in of_trend]
+        for of_trend in predict_held_out(network.head, inner_bank, unseen, leave_out):
+            evaluation = bank.evaluate_rows(head, of_trend.rows, of_trend.limits, leave_out)
+            offset = of_trend.predictions
+            offset = log(offset) if isinstance(head, ClassHead) else offset
+            evaluation = replace(evaluation, offset=offset)
+            result.append(replace(of_trend, evaluation=evaluation))
+        return result
     networks = split_networks(head, bank)
     n_rows = n_rows_for(len(bank), ERROR_PAIRS) // len(networks) + 1
-    result = []
     for (network_head, network_bank), (_, valid, limits) in zip(networks, unseen, strict=True):
         assert valid is not None  # either all networks have validation rows or none
         order = valid[:n_rows].argsort()
@@ -107,16 +118,6 @@ def predict_held_out(
         truth = bank.targets[rows].reshape(len(rows), bank.neighbors.columns.shape[1])
         result.append(HeldOut(evaluation, truth, rows, before, len(valid)))
     return result
-
-
-def _beside_networks(
-    head: NONAHead | AverageHead, bank: NeighborBank, of_trend: HeldOut, leave_out: str
-) -> HeldOut:
-    """The same rows as queries of a bank whose trend has predicted them."""
-    evaluation = bank.evaluate_rows(head, of_trend.rows, of_trend.limits, leave_out)
-    predictions = of_trend.predictions
-    offset = log(predictions) if isinstance(head, ClassHead) else predictions
-    return replace(of_trend, evaluation=replace(evaluation, offset=offset))
 
 
 def sample_weight_of(log_prior: Tensor | None, rows: np.ndarray) -> Tensor | None:
@@ -170,7 +171,7 @@ class Blend:
     @property
     def prior(self) -> float:
         """The mean of the distribution before any rows are known."""
-        return self.share if self.name == "share" else self.kept
+        return getattr(self, self.name)
 
 
 #: Beside networks that adjust their neighbours or predict classes, the share of the trend is
@@ -204,7 +205,7 @@ def fit_share(
     leave_out = "itself" if blend.is_learned and bank.groups is None else "group"
     held_out = predict_held_out(head, bank, unseen, leave_out)
     none, whole = (
-        torch.cat([part.with_numbers(**{blend.name: number}).predictions for part in held_out])
+        torch.cat([part.predictions_with(**{blend.name: number}) for part in held_out])
         for number in (0.0, 1.0)
     )
     truth = torch.cat([part.truth for part in held_out])
@@ -212,7 +213,7 @@ def fit_share(
     # The networks' best epochs were chosen by the same rows, which favours them.
     counts = truth.new_ones(len(truth)) if weights is None else weights
     counts = counts * (counts.sum() / counts.square().sum())  # fewer rows, where weights differ
-    (one_head, *_), *_ = head.split_by_head(bank.embeddings[:0], bank.embeddings)
+    one_head = heads_of(head)[0]
     if isinstance(one_head, ClassHead):
         number = _share_by_log_loss(blend, one_head, bank, none, log(whole), truth, counts)
     else:
@@ -230,10 +231,7 @@ def fit_trust_radius(head: NONAHead | AverageHead, bank: NeighborBank) -> Neighb
 
 def with_numbers(bank: NeighborBank, **numbers: Any) -> NeighborBank:
     """A bank whose trend has these numbers: see `Offset`."""
-    neighbors = bank.neighbors
-    assert neighbors.offset is not None
-    offset = replace(neighbors.offset, **numbers)
-    return replace(bank, neighbors=neighbors.with_offset(offset))
+    return replace(bank, neighbors=bank.neighbors.with_numbers(**numbers))
 
 
 def _number_by_squared_error(
@@ -306,8 +304,8 @@ def fit_shrinkage(
     learned them, whose mean takes the rest. Means of training targets that are not adjusted never
     shrink.
     """
-    adjusts = any(one.n_adjusted > 0 for one in _heads(head))
-    if not networks or (bank.trend is None and not adjusts):
+    heads = heads_of(head)
+    if not networks or (bank.trend is None and not any(one.n_adjusted > 0 for one in heads)):
         return
     if isinstance(unseen, list) and (bank.n_units < 2 or unseen[0].valid is None):
         return
@@ -320,10 +318,9 @@ def fit_shrinkage(
     predictions = torch.cat([part.predictions for part in held_out])
     credibility = credibility_of(predictions, truth, _weights_of(held_out, bank, unseen))
     mean = prior_mean(learned, bank.neighbors.log_prior)
-    heads = head.split_by_head(bank.embeddings[:0], bank.embeddings[:0])
     for i in networks:
-        heads[i][0].credibility = tuple(credibility.tolist())
-        heads[i][0].mean_target = tuple(mean.tolist())
+        heads[i].credibility = tuple(credibility.tolist())
+        heads[i].mean_target = tuple(mean.tolist())
 
 
 def converged_networks(history: list[dict], has_trend: bool) -> list[int]:
@@ -367,8 +364,4 @@ def _centered_ranks(values: Tensor, counts: Tensor) -> Tensor:
 
 def outputs_by_chance(head: NONAHead | AverageHead) -> list[int]:
     """Positions of the outputs that a network predicts as the mean of the targets."""
-    return sorted({i for one in _heads(head) for i, c in enumerate(one.credibility) if c == 0})
-
-
-def _heads(head: NONAHead | AverageHead) -> list[NONAHead]:
-    return [module for module in head.modules() if isinstance(module, NONAHead)]
+    return sorted({i for one in heads_of(head) for i, c in enumerate(one.credibility) if c == 0})

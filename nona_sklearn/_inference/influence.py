@@ -8,7 +8,7 @@ in closed form changes as well, at the query and at its neighbours.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import TYPE_CHECKING
 
@@ -17,10 +17,11 @@ from torch import Tensor
 
 from .._data.sample import TableRows
 from .._trend.trend import Trend
-from .._utils.threads import cached_property
 from .._utils.validation import spans, spans_of
 from ..attention.functional import attenuation
 from ..attention.prediction import ClassRows, Rows, distance_of
+from ..weighting.base import normalize
+from .neighbors import some_of
 
 if TYPE_CHECKING:
     from .evaluation import WeightedRows
@@ -33,28 +34,19 @@ LEAVE_ONE_OUT_PAIRS = 2**18  # pairs at a time for which means without a neighbo
 class TrendShifts:
     """By how much a trend changes without each row of a bank, at queries and their neighbours.
 
-    Parameters
-    ----------
-    trend : Trend
-        The trend, which is fitted to rows of the bank.
-    ids : int Tensor of shape (n,)
-        Ids of the bank's rows.
-    inputs : TableRows
-        Their features.
-    of_queries : TableRows
-        Features of the queries.
-    queries : int Tensor of shape (q,), optional
-        Their ids, if they are rows of the bank as well.
+    `queries` are ids of those that are rows of the bank as well.
     """
 
-    trend: Trend
-    ids: Tensor
-    inputs: TableRows
+    trend: Trend  # fitted to rows of the bank
+    ids: Tensor  # (n,), of the bank's rows
+    inputs: TableRows  # their features
     of_queries: TableRows
-    queries: Tensor | None = None
+    queries: Tensor | None = None  # (q,)
+    #: Changes of the values at rows that are the same for all queries, by their positions.
+    _of_all_queries: dict[int, Tensor] = field(default_factory=dict, init=False)
 
     def __getitem__(self, rows: Tensor | slice) -> TrendShifts:
-        queries = None if self.queries is None else self.queries[rows]
+        queries = some_of(self.queries, rows)
         rows = rows.cpu() if isinstance(rows, Tensor) else rows
         return replace(self, of_queries=self.of_queries[rows], queries=queries)
 
@@ -79,11 +71,6 @@ class TrendShifts:
             self._of_all_queries.update(zip(missing, changes, strict=True))
         return torch.stack([self._of_all_queries[row] for row in rows.tolist()])
 
-    @cached_property
-    def _of_all_queries(self) -> dict[int, Tensor]:
-        """Changes of the values at rows that are the same for all queries, by their positions."""
-        return {}
-
     def _at(self, rows: Tensor, query_id: int | None) -> Tensor:
         removed, some = self.ids.cpu().numpy(), rows.cpu()
         changes = self.trend.shifts_of_rows(
@@ -97,7 +84,10 @@ def influence_of_block(
 ) -> Tensor:
     """Sums over a block's queries, (3, n): weights, squared changes, changes of squared errors."""
     changed = error = torch.zeros(())
-    changes = changes_without(rows) if shifts is None else changes_with(rows, shifts)
+    if shifts is None:
+        changes = changes_without(rows)
+    else:
+        changes = iter(changes_with(rows, shifts).unbind(dim=2))
     for j, change in enumerate(changes):
         residual = 0.0 if residuals is None else residuals[:, j, None]
         changed = changed + change.square()
@@ -117,19 +107,13 @@ def changes_without(rows: WeightedRows) -> Iterator[Tensor]:
         yield rows.align(list(of_networks)).mean(dim=0)
 
 
-def changes_with(rows: WeightedRows, shifts: TrendShifts) -> Iterator[Tensor]:
-    """Yield the change of each output's prediction without each row of the bank, (q, n).
-
-    The trend changes by shifts.
-    """
+def changes_with(rows: WeightedRows, shifts: TrendShifts) -> Tensor:
+    """Changes of predictions without each row of the bank, (q, n, c); the trend's by shifts."""
     networks = []
     for network in rows.networks:
-        mean, n_rows = network.mean()[:, None], len(network.targets)
-        changes = torch.stack(list(changes_of_network(network)), dim=2)  # by the same trend
-        if network.positions is not None:
-            of_all = changes.new_zeros(len(changes), n_rows + 1, changes.shape[2])
-            columns = network.positions[..., None].expand_as(changes)
-            changes = of_all.scatter_(1, columns, changes)[:, :-1]
+        mean = network.mean()[:, None]
+        changes = torch.stack([*changes_of_network(network)], dim=2)  # by the same trend
+        changes = by_row(changes, network.positions, rows.n_rows)
         if isinstance(network, ClassRows):
             changes = shifted_classes(network, mean + changes, shifts) - mean
         else:
@@ -137,7 +121,16 @@ def changes_with(rows: WeightedRows, shifts: TrendShifts) -> Iterator[Tensor]:
         if rows.excluded is not None:
             changes[rows.excluded] = 0.0
         networks.append(changes)
-    yield from torch.stack(networks).mean(dim=0).unbind(dim=2)
+    return torch.stack(networks).mean(dim=0)
+
+
+def by_row(values: Tensor, positions: Tensor | None, n_rows: int) -> Tensor:
+    """Values at positions (q, m), of shape (q, m, c), at all rows of the bank, (q, n, c)."""
+    if positions is None:
+        return values
+    of_rows = values.new_zeros(len(values), n_rows + 1, values.shape[2])
+    columns = positions[..., None].expand_as(values)
+    return of_rows.scatter_(1, columns, values)[:, :-1]  # the last is no row
 
 
 # -- of one network ----------------------------------------------------------------------------
@@ -155,32 +148,26 @@ def changes_of_network(rows: Rows) -> Iterator[Tensor]:
     if isinstance(rows, ClassRows):
         changes = proportional_changes_of_classes(rows, odds, mean)
     else:
-        changes = proportional_changes(rows, odds, mean)
+        differences = mean[:, None] - rows.adjusted(rows.rows)  # (q, m, c)
+        changes = (odds * difference for difference in differences.unbind(dim=2))
     if rows.head.keeps_proportions:
         yield from changes
         return
     leaving = rows.head.affects_other_weights(
         rows.weights, rows.candidates.similarity, rows.excluded
     )
-    differences = _means_without(rows, leaving) - mean[leaving.nonzero()[:, 0]]
-    for change, of_output in zip(changes, differences.T, strict=True):
+    of_leaving = _means_without(rows, leaving) - mean[leaving.nonzero()[:, 0]]
+    for change, of_output in zip(changes, of_leaving.T, strict=True):
         yield change.masked_scatter(leaving, of_output)
-
-
-def proportional_changes(rows: Rows, odds: Tensor, mean: Tensor) -> Iterator[Tensor]:
-    """Yield :func:`changes_of_network` if others take a row's weight in proportion to theirs.
-
-    `odds`, (q, m), are its weight over the weight of all others.
-    """
-    adjusted = rows.adjusted(rows.rows)
-    for j in range(adjusted.shape[2]):
-        yield odds * (mean[:, j, None] - adjusted[..., j])
 
 
 def proportional_changes_of_classes(
     rows: ClassRows, odds: Tensor, mean: Tensor
 ) -> Iterator[Tensor]:
-    """Yield :func:`proportional_changes` of probabilities."""
+    """Yield the changes of probabilities if other rows take a weight in proportion to theirs.
+
+    `odds`, (q, m), are a row's weight over the weight of all others.
+    """
     targets, kept = rows.targets[rows.rows], 1 - rows.smoothing
     targets = targets.reshape(-1, *targets.shape[-2:])  # (q, m, C), or (1, n, C)
     of_rows = kept * rows.masses * rows.odds
@@ -231,9 +218,8 @@ def _weights_without(rows: Rows, queries: Tensor, column: Tensor) -> Tensor:
         weights = rows.weights[queries].scatter_(1, column, 0.0)
     else:
         weights = rows.weigh(queries, column)
-    total = weights.sum(dim=1, keepdim=True)
     alone = torch.zeros_like(weights).scatter_(1, column, 1.0)
-    return torch.where(total > 0, weights / torch.where(total > 0, total, 1.0), alone)
+    return torch.where(weights.sum(dim=1, keepdim=True) > 0, normalize(weights), alone)
 
 
 def shifted(rows: Rows, predicted: Tensor, shifts: TrendShifts) -> Tensor:

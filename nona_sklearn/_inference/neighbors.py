@@ -19,6 +19,11 @@ from ..attention.prediction import Offset
 from .index import GraphIndex, Index, make_index
 
 
+def some_of(part: Any, rows: Any) -> Any:
+    """Some rows of what there may be."""
+    return None if part is None else part[rows]
+
+
 @dataclass
 class Cache:
     """Indexes of embeddings: they are built for the first search, and stay with the embeddings."""
@@ -30,37 +35,18 @@ class Cache:
 
 @dataclass(eq=False)
 class Neighbors:
-    """Labelled neighbours, as a pool passes them to a training step and a bank stores them.
+    """Labelled neighbours, as a pool passes them to a training step and a bank stores them."""
 
-    Parameters
-    ----------
-    embeddings : Tensor of shape (n, d)
-        Their embeddings.
-    values : Tensor of shape (n,) or (n, n_outputs)
-        Their targets, of which weighted means are taken.
-    log_prior : Tensor of shape (n,), optional
-        Logarithm of their sample weights; None: all the same.
-    adjustment_scale : Tensor of shape () or (n_outputs,), or None
-        Factor of a head's adjustments g, in units of the values; 1 in training. None: g was
-        learned for other values, and these are not adjusted.
-    algorithm : str or transformer, default='auto'
-        How the nearest of them are found, as the estimators' parameter.
-    times : float64 Tensor of shape (n,), optional
-        Their times.
-    offset : Offset, optional
-        The trend at them; None: there is none, as in training.
-    cache : Cache, optional
-        Indexes of the embeddings.
-    """
-
-    embeddings: Tensor
-    values: Tensor
-    log_prior: Tensor | None = None
+    embeddings: Tensor  # (n, d)
+    values: Tensor  # (n,) or (n, n_outputs), their targets, of which weighted means are taken
+    log_prior: Tensor | None = None  # (n,), of their sample weights; None: all are equal
+    #: Of a head's adjustments g, in units of the values, for each output; 1 in training. None: g
+    #: was learned for other values, and these are not adjusted.
     adjustment_scale: Tensor | float | None = 1.0
-    algorithm: Any = "auto"
-    times: Tensor | None = None
-    offset: Offset | None = None
-    cache: Cache = field(default=None, repr=False)  # type: ignore[assignment]
+    algorithm: Any = "auto"  # how the nearest are found, as the estimators' parameter
+    times: Tensor | None = None  # (n,) in float64
+    offset: Offset | None = None  # the trend at them; None: there is none, as in training
+    cache: Cache = field(default=None, repr=False)  # type: ignore[assignment]  # of embeddings
 
     def __post_init__(self):
         if self.cache is None or self.cache.embeddings is not self.embeddings:
@@ -75,9 +61,9 @@ class Neighbors:
             self,
             embeddings=self.embeddings[rows],
             values=self.values[rows],
-            log_prior=None if self.log_prior is None else self.log_prior[rows],
-            times=None if self.times is None else self.times[rows],
-            offset=None if self.offset is None else self.offset[rows],
+            log_prior=some_of(self.log_prior, rows),
+            times=some_of(self.times, rows),
+            offset=some_of(self.offset, rows),
         )
 
     def join(self, others: Neighbors) -> Neighbors:
@@ -133,9 +119,10 @@ class Neighbors:
         """The same neighbours with another trend, or without one."""
         return replace(self, offset=offset)
 
-    def with_values(self, values: Tensor) -> Neighbors:
-        """The same neighbours with other values, not adjusted."""
-        return replace(self, values=values, adjustment_scale=None, offset=None)
+    def with_numbers(self, **numbers: Any) -> Neighbors:
+        """The same neighbours beside a trend with these numbers: see `Offset`."""
+        assert self.offset is not None
+        return self.with_offset(replace(self.offset, **numbers))
 
     def after(self, limits: Tensor | None) -> Exclusion | None:
         """Exclude, for queries with these limits (q,), all that are not earlier; None: nothing."""
@@ -179,41 +166,31 @@ class Neighbors:
 
 @dataclass(frozen=True, eq=False)
 class Exclusion:
-    """Excluded pairs of queries and neighbours.
+    """Excluded pairs of queries and neighbours: of equal labels, and of neighbours too late.
 
-    Parameters
-    ----------
-    queries, neighbors : int Tensor of shape (q,) and (n,), optional
-        Labels: pairs with the same one are excluded. Row numbers or ids exclude each row from its
-        own neighbours, but not its twins; groups exclude all rows of its group.
-    limits, times : float64 Tensor of shape (q,) and (n,), optional
-        A neighbour is excluded, too, unless its time is before the query's limit.
-    ends : float64 Tensor of shape (q,), optional
-        In training, a neighbour whose time is after this one is not excluded.
+    Row numbers or ids, as labels, exclude each row from its own neighbours, but not its twins;
+    groups exclude all rows of its group.
     """
 
-    queries: Tensor | None = None
-    neighbors: Tensor | None = None
-    limits: Tensor | None = None
-    times: Tensor | None = None
-    ends: Tensor | None = None
+    queries: Tensor | None = None  # (q,), labels
+    neighbors: Tensor | None = None  # (n,), labels
+    limits: Tensor | None = None  # (q,) in float64: a neighbour's time must be before it
+    times: Tensor | None = None  # (n,) in float64, of the neighbours
+    ends: Tensor | None = None  # (q,) in float64: in training, or after it
 
     def __getitem__(self, rows: Tensor | np.ndarray | slice) -> Exclusion:
         """Select some of the queries."""
         return replace(
             self,
-            queries=None if self.queries is None else self.queries[rows],
-            limits=None if self.limits is None else self.limits[rows],
-            ends=None if self.ends is None else self.ends[rows],
+            queries=some_of(self.queries, rows),
+            limits=some_of(self.limits, rows),
+            ends=some_of(self.ends, rows),
         )
 
     def among(self, rows: Tensor) -> Exclusion:
         """Select some of the neighbours."""
-        return replace(
-            self,
-            neighbors=None if self.neighbors is None else self.neighbors[rows],
-            times=None if self.times is None else self.times[rows],
-        )
+        neighbors, times = some_of(self.neighbors, rows), some_of(self.times, rows)
+        return replace(self, neighbors=neighbors, times=times)
 
     def of(self, queries: slice = slice(None)) -> Excluded:
         """Positions of a block's excluded pairs or, where there are times, a mask (q, n)."""
@@ -237,6 +214,7 @@ class Exclusion:
 
     @cached_property
     def _sorted(self) -> tuple[Tensor, Tensor]:
+        """Ascending labels of the neighbours, and their positions, for all blocks of queries."""
         assert self.neighbors is not None
         return self.neighbors.sort()
 
@@ -258,24 +236,12 @@ class Exclusion:
 
 @dataclass(frozen=True, eq=False)
 class LeftOutQueries:
-    """Rows of a bank as queries.
+    """Rows of a bank as queries."""
 
-    Parameters
-    ----------
-    trend : Trend
-        The trend, which is fitted to them.
-    neighbors : Neighbors
-        The bank's rows.
-    ids : int Tensor of shape (n,)
-        Their ids.
-    queries : int Tensor of shape (q,)
-        Ids of the queries.
-    """
-
-    trend: Trend
-    neighbors: Neighbors
-    ids: Tensor
-    queries: Tensor
+    trend: Trend  # fitted to them
+    neighbors: Neighbors  # the bank's rows
+    ids: Tensor  # (n,), theirs
+    queries: Tensor  # (q,), ids of the queries
 
     def __getitem__(self, queries: Tensor | slice) -> LeftOutQueries:
         return replace(self, queries=self.queries[queries])

@@ -17,7 +17,7 @@ from .._trend.trend import Trend
 from .._utils.storable import storable
 from .._utils.threads import cached_property
 from .._utils.validation import sparse_rows
-from ..attention.head import ClassHead, NONAHead
+from ..attention.head import ClassHead, heads_of
 from ..losses import log
 from .bank import NeighborBank
 from .evaluation import Evaluation, WeightedRows
@@ -118,15 +118,12 @@ class NetworkTrend(Trend):
         """
         trend, neighbors, n_rows = self.bank.trend, self.bank.neighbors, len(self.bank)
         alone = self.bank.groups is None and neighbors.times is None
-        bounds = self.bank.evaluate(self.network.head).bounds(n_rows)
+        evaluation = self.bank.evaluate(self.network.head)
+        head, bounds = evaluation.one_head, evaluation.bounds(n_rows)
         fits_memory = bounds is not None or n_rows <= DENSE_ROWS
         is_trend_known = trend is None or trend.leaves_out_single_rows or not trend.is_solved
-        is_linear = self._one_head.bounds is None and not isinstance(self._one_head, ClassHead)
+        is_linear = head.bounds is None and not isinstance(head, ClassHead)
         return alone and fits_memory and is_linear and is_trend_known
-
-    @property
-    def _one_head(self) -> NONAHead:
-        return self.bank.evaluate(self.network.head).one_head
 
     def residuals_without(
         self, queries: np.ndarray, ids: np.ndarray, residuals: np.ndarray
@@ -149,7 +146,8 @@ class NetworkTrend(Trend):
             if self._keeps_residuals:
                 means = np.stack([self._weights @ of_query for of_query in by_trend])
                 by_trend = by_trend - offset.kept * means
-            result += np.array(self._one_head.credibility) * offset.share * by_trend[:, columns]
+            credibility = np.array(heads_of(self.network.head)[0].credibility)
+            result += credibility * offset.share * by_trend[:, columns]
         return result
 
     @cached_property
@@ -196,7 +194,7 @@ class NetworkTrend(Trend):
         probabilities are not.
         """
         assert self.bank.inputs is not None
-        values, head = self.left_out, self._one_head
+        values, head = self.left_out, heads_of(self.network.head)[0]
         values = head.centred(values) if isinstance(head, ClassHead) else values
         return additive_part(self.bank.inputs, values.cpu().numpy(), self.bank.row_weights)
 

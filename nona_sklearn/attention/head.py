@@ -25,17 +25,6 @@ SHRINKAGES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7)  # tried after training
 Refinement = tuple[Callable[[Any], object], Sequence[Any] | Tensor]
 
 
-def _check_needs(
-    weighting: str | Weighting, made: Weighting, similarity: str, limited: bool
-) -> None:
-    """Refuse a similarity, or an unlimited neighbourhood, with which a weighting is undefined."""
-    if made.of_distances and similarity not in DISTANCES:
-        needed = f"similarity {' or '.join(map(repr, DISTANCES))}, a distance"
-        raise ValueError(f"weighting={weighting!r} needs {needed}, got {similarity!r}")
-    if not (made.depends_on_similarity or limited):
-        raise ValueError(f"weighting={weighting!r} needs a step or n_neighbors, got neither")
-
-
 class NONAHead(nn.Module):
     """Prediction layer that replaces a dense head: attention over labelled neighbours.
 
@@ -137,9 +126,11 @@ class NONAHead(nn.Module):
         super().__init__()
         check_choice("similarity", similarity, SIMILARITIES)
         made = make_weighting(weighting)
-        _check_needs(
-            weighting, made, similarity, limited=step is not None or n_neighbors is not None
-        )
+        if made.of_distances and similarity not in DISTANCES:
+            needed = f"similarity {' or '.join(map(repr, DISTANCES))}, a distance"
+            raise ValueError(f"weighting={weighting!r} needs {needed}, got {similarity!r}")
+        if not made.depends_on_similarity and step is None and n_neighbors is None:
+            raise ValueError(f"weighting={weighting!r} needs a step or n_neighbors, got neither")
         if n_neighbors is not None:
             check_integer("n_neighbors", n_neighbors)
         check_integer("n_adjusted", n_adjusted, 0)
@@ -195,7 +186,7 @@ class NONAHead(nn.Module):
     def noise_refinements(self) -> Iterator[Refinement]:
         """Yield those that make up for the noise in a mean of few neighbours."""
         if self.shrinks:
-            yield self._set_shrinkage, SHRINKAGES
+            yield partial(setattr, self, "shrinkage"), SHRINKAGES
 
     @torch.no_grad()
     def fit_mean_residual(
@@ -213,9 +204,6 @@ class NONAHead(nn.Module):
     def shrinks(self) -> bool:
         """Whether a share of the residuals may be left out: of few neighbours they are noisy."""
         return self.n_adjusted > 0 and self.n_neighbors is not None
-
-    def _set_shrinkage(self, shrinkage: float) -> None:
-        self.shrinkage = shrinkage
 
     @torch.no_grad()
     def fit_trust_radius(self, distances: Tensor) -> None:
@@ -268,16 +256,17 @@ class NONAHead(nn.Module):
         return weighting.one_by_one and not weighting.needs_nearest and self.max_neighbors is None
 
     def affects_other_weights(
-        self, weights: Tensor, similarity: Tensor, excluded: Tensor | None = None
+        self, weights: Tensor, similarity: Tensor, excluded: Tensor
     ) -> Tensor:
-        """Which neighbours' removal could change the proportions of the others, bool (q, n)."""
-        if self.keeps_proportions:
-            return torch.zeros_like(weights, dtype=torch.bool)
+        """Which neighbours' removal could change the proportions of the others, bool (q, n).
+
+        They are not kept by all removals: see :attr:`keeps_proportions`.
+        """
         if self.max_neighbors is not None:  # the next one takes the place
             return ~self._exclude_beyond_k(similarity, excluded)
         if not self.weighting.one_by_one:
             return weights > 0
-        admitted = similarity if excluded is None else similarity.masked_fill(excluded, -math.inf)
+        admitted = similarity.masked_fill(excluded, -math.inf)
         return admitted == admitted.amax(dim=1, keepdim=True)
 
     def _exclude_beyond_k(self, similarity: Tensor, excluded: Tensor | None) -> Tensor:
@@ -311,19 +300,12 @@ class NONAHead(nn.Module):
             function = TRAINING_SIMILARITIES.get(self.similarity, function)
         return function(query, neighbors)
 
-    def apply_nugget(self, similarity: Tensor) -> Tensor:
-        """Similarities that level off at the nugget `s`, if it is learned.
-
-        ``-log sqrt(distance ** 2 + s ** 2)``: an inverse multiquadric.
-        """
-        if not hasattr(self, "log_nugget"):
-            return similarity
-        floor = 2 * self.log_nugget.to(similarity.dtype)
-        return -torch.logaddexp(-2 * similarity, floor) / 2
-
     def scale(self, similarity: Tensor) -> Tensor:
-        """Similarities over the temperature."""
-        return self.apply_nugget(similarity) / self.temperature
+        """Similarities over the temperature; they level off at the nugget, if it is learned."""
+        if hasattr(self, "log_nugget"):  # -log sqrt(distance^2 + s^2), an inverse multiquadric
+            floor = 2 * self.log_nugget.to(similarity.dtype)
+            similarity = -torch.logaddexp(-2 * similarity, floor) / 2
+        return similarity / self.temperature
 
     def weigh(
         self,
@@ -447,10 +429,8 @@ class NONAHead(nn.Module):
                 excluded,
                 log_prior,
             )
-            total: Tensor | float = 1.0
-            if excluded is not None:
-                total = (count_excluded(excluded, len(query)) < len(neighbors))[:, None].to(means)
-            means = rows.adjusted_mean(means, total=total)
+            has_neighbors = count_excluded(excluded, len(query)) < len(neighbors)
+            means = rows.adjust(means, total=has_neighbors[:, None].to(means))
         elif self.training and (k := self.most_weighed(len(neighbors))) is not None:
             means = make_rows(compare_nearest(self, query, neighbors, excluded, k)).mean()
         else:
@@ -603,16 +583,12 @@ class ClassHead(NONAHead):
         """Logarithms of probabilities less their mean over the classes of each output, (q, C)."""
         return logarithms - self.totals(logarithms) / self.totals(torch.ones_like(logarithms))
 
-    def smoothed(self, masses: Tensor, smoothing: Tensor | float) -> Tensor:
-        """Mix the classes' weights, (q, C), with a share of their frequencies."""
-        # In this form, they sum to 1 to the last digits for any rounding of the share.
-        return masses + smoothing * (self.prior.to(masses.dtype) - masses)
-
     def votes(
         self, masses: Tensor, smoothing: Tensor | float, odds: Tensor | float = 1.0
     ) -> Tensor:
         """Turn the classes' weights into votes, (q, C), in proportion to their probabilities."""
-        return self.smoothed(masses, smoothing) * odds
+        # In this form, they sum to 1 to the last digits for any rounding of the share.
+        return (masses + smoothing * (self.prior.to(masses.dtype) - masses)) * odds
 
     def normalized(self, votes: Tensor) -> Tensor:
         """Turn votes into probabilities, (q, C); 0, not NaN, without votes."""
@@ -654,26 +630,18 @@ class AverageHead(nn.Module):
     ) -> list[tuple[NONAHead, Tensor, Tensor]]:
         """List each head with its slices (q, d) and (n, d) of the embeddings."""
         n = len(self.heads)
-        heads = cast("list[NONAHead]", list(self.heads))
-        return list(zip(heads, query.chunk(n, 1), neighbors.chunk(n, 1), strict=True))
+        return list(zip(heads_of(self), query.chunk(n, 1), neighbors.chunk(n, 1), strict=True))
 
     def metric_part(self, embeddings: Tensor) -> Tensor:
         """Columns in which each head compares rows, side by side: all but the adjustments."""
         split = self.split_by_head(embeddings, embeddings)
         return torch.cat([head.metric_part(z) for head, z, _ in split], dim=1)
 
-    def most_weighed(self, n: int) -> int | None:
-        """How many of n neighbours are all that the heads' weights are computed from."""
-        return self._sum(NONAHead.most_weighed, n)
-
     def most_nonzero(self, n: int) -> int | None:
         """How many of n neighbours can have weight, for any query; None: all."""
-        return self._sum(NONAHead.most_nonzero, n)
-
-    def _sum(self, bound: Callable[[NONAHead, int], int | None], n: int) -> int | None:
-        each = [bound(head, n) for head in cast("list[NONAHead]", list(self.heads))]
-        bounds = [most for most in each if most is not None]
-        return min(sum(bounds), n) if len(bounds) == len(each) else None
+        bounds = [head.most_nonzero(n) for head in heads_of(self)]
+        finite = [most for most in bounds if most is not None]
+        return min(sum(finite), n) if len(finite) == len(bounds) else None
 
     def neighbor_weights(
         self,
@@ -740,3 +708,8 @@ class AverageHead(nn.Module):
         options = excluded, log_prior, adjustment_scale
         means = [head(q, z, targets, *options) for head, q, z in split]
         return torch.stack(means).mean(dim=0)
+
+
+def heads_of(head: NONAHead | AverageHead) -> list[NONAHead]:
+    """The heads of an average, or the head itself."""
+    return cast("list[NONAHead]", [*head.heads] if isinstance(head, AverageHead) else [head])

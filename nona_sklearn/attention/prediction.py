@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
@@ -28,6 +28,7 @@ from torch.nn import functional as F
 from .._utils.threads import cached_property
 from ..ranking import largest
 from ..similarity import SIMILARITIES, l2, log_l2
+from ..weighting.base import normalize
 from .functional import Excluded, Similarity, adjusted_mean, attenuation, count_excluded
 
 if TYPE_CHECKING:
@@ -52,9 +53,8 @@ def compare_all(
     """
     query, neighbors = head.metric_part(query), head.metric_part(neighbors)
     compare = compare or SIMILARITIES[head.similarity]
-    similarity, nearest = compare(query, neighbors), None
-    if by_l2 and head.similarity not in ("l2", "log_l2"):
-        nearest = nearest_by_l2(query, neighbors, excluded)
+    similarity = compare(query, neighbors)
+    nearest = nearest_by_l2(head, query, neighbors, excluded) if by_l2 else None
     if excluded is not None:
         similarity = similarity.clone()
         similarity[excluded] = -math.inf
@@ -91,15 +91,15 @@ def compare_nearest(
     else:
         similarity = similarity.gather(1, positions)
     similarity = similarity.masked_fill(nearness == -math.inf, -math.inf)
-    n_admitted = None
-    if head.step is not None:  # ranks are shares of all admitted rows
-        n_excluded = count_excluded(excluded, len(query))[:, None].to(positions.device)
-        n_admitted = len(neighbors) - n_excluded
-    return Candidates(similarity, positions, n_admitted)
+    return Candidates.of_search(similarity, positions, len(neighbors), excluded)
 
 
-def nearest_by_l2(query: Tensor, neighbors: Tensor, excluded: Excluded) -> Tensor:
-    """Similarity l2 of the nearest of the neighbours (n, d), (q, 1)."""
+def nearest_by_l2(
+    head: NONAHead, query: Tensor, neighbors: Tensor, excluded: Excluded
+) -> Tensor | None:
+    """Similarity l2 of the nearest neighbour, (q, 1); None if the similarities hold it."""
+    if head.similarity in ("l2", "log_l2"):
+        return None
     similarity = l2(query, neighbors)
     if excluded is not None:
         similarity[excluded] = -math.inf
@@ -116,60 +116,31 @@ class LeftOut(Protocol):
         """Residuals of the bank's rows from the trend without each query, (q, n, c)."""
 
 
+@dataclass(eq=False)
 class Rows:
     """The candidate rows of a block of queries in one network: weights and adjusted targets.
 
-    Parameters
-    ----------
-    head : NONAHead
-        The network's head.
-    query : Tensor of shape (q, d)
-        Embeddings of the queries.
-    neighbors : Tensor of shape (n, d)
-        Embeddings of the bank's rows.
-    targets : Tensor of shape (n, c)
-        Their targets.
-    candidates : Candidates
-        The rows that can have weight: m for each query.
-    log_prior : Tensor of shape (n,), optional
-        Logarithms of the rows' sample weights; None: all are equal.
-    adjustment_scale : Tensor or float, optional
-        Factor of g in units of the targets; None: g is not used.
-    offset : Offset, optional
-        The trend at the rows.
-    query_trend : Tensor of shape (q, c), optional
-        The trend at the queries.
-    left_out : LeftOut, optional
-        Residuals of the rows from the trend without each query; None: those of `offset`.
-    added : Tensor of shape (q, c), optional
-        What unknown levels add to the queries' probabilities.
-    training : bool, default=False
-        Whether this is a step of training, in its own precision: eta is 1 and lambda 0.
+    In a step of `training`, in its own precision, eta is 1 and lambda 0.
     """
 
-    def __init__(
-        self,
-        head: NONAHead,
-        query: Tensor,
-        neighbors: Tensor,
-        targets: Tensor,
-        candidates: Candidates,
-        log_prior: Tensor | None = None,
-        adjustment_scale: Tensor | float | None = 1.0,
-        offset: Offset | None = None,
-        query_trend: Tensor | None = None,
-        left_out: LeftOut | None = None,
-        added: Tensor | None = None,
-        training: bool = False,
-    ):
-        self.training = training
-        self.head, self.targets, self.candidates = head, targets, candidates
-        self.query, self.neighbors = query, neighbors
-        self.log_prior, self.offset, self.query_trend = log_prior, offset, query_trend
-        self.left_out, self.added = left_out, added
-        self.adjustment_scale = adjustment_scale if head.n_adjusted else None
-        self.are_new_targets = adjustment_scale is None
-        self._mean_of_summands: Tensor | None = None
+    head: NONAHead
+    query: Tensor  # (q, d), embeddings of the queries
+    neighbors: Tensor  # (n, d), embeddings of the bank's rows
+    targets: Tensor  # (n, c), theirs
+    candidates: Candidates  # the rows that can have weight: m for each query
+    log_prior: Tensor | None = None  # (n,), of the rows' sample weights; None: all are equal
+    adjustment_scale: Tensor | float | None = 1.0  # of g in units of the targets; None: no g
+    offset: Offset | None = None  # the trend at the rows
+    query_trend: Tensor | None = None  # (q, c), the trend at the queries
+    left_out: LeftOut | None = None  # None: residuals from the trend are those of `offset`
+    added: Tensor | None = None  # (q, c), what unknown levels add to probabilities
+    training: bool = False
+    _mean_of_summands: Tensor | None = field(default=None, init=False)
+
+    def __post_init__(self):
+        self.are_new_targets = self.adjustment_scale is None
+        if not self.head.n_adjusted:
+            self.adjustment_scale = None
 
     def __len__(self) -> int:
         return len(self.query)
@@ -221,24 +192,20 @@ class Rows:
             # Nearest first, so that the rows beyond need not be ranked to have no weight.
             similarity, rows = similarity[:, :most], rows[:, :most]
             excluded = None if excluded is None else excluded[:, :most]
+        neighbors = self.head.metric_part(self.neighbors)
+        if not self.head.weighting.one_by_one:  # it may compare them with each other
+            neighbors = neighbors[rows]
         weights = self.head.weigh(
             similarity,
             self.head.metric_part(self.query)[queries],
-            self._compared(rows),
+            neighbors,
             excluded,
             None if self.log_prior is None else self.log_prior[rows].to(similarity),
             n_admitted,
         )
         if not self.training:  # sums of weights are 1 in the precision of the targets
-            weights = weights.to(self.targets.dtype)
-            weights = weights / _or_one(weights.sum(dim=1, keepdim=True))
+            weights = normalize(weights.to(self.targets.dtype))
         return F.pad(weights, (0, n_columns - weights.shape[1]))
-
-    def _compared(self, rows: Tensor | slice) -> Tensor:
-        """Compared columns of rows, for a weighting that may compare them with each other."""
-        if self.head.weighting.one_by_one:
-            return self.query
-        return self.head.metric_part(self.neighbors)[rows]
 
     weights = cached_property(weigh)  # of all candidates
 
@@ -256,7 +223,7 @@ class Rows:
             logits = power * self.weights.log() + (1 - power) * priors
             most = logits.amax(dim=1, keepdim=True)
             weights = (logits - torch.where(most.isfinite(), most, 0.0)).exp()
-        return weights / _or_one(weights.sum(dim=1, keepdim=True))
+        return normalize(weights)
 
     def step_sum(self) -> Tensor:
         """Sum of each query's steps over all rows, (q,): its learned number of neighbours."""
@@ -377,7 +344,7 @@ class Rows:
             of_network = (1 - share) * self.attenuation * self.adjustment_scale
         return share.new_tensor(self.head.credibility) * torch.stack([of_network, share], dim=1)
 
-    @cached_property
+    @property
     def distance(self) -> Tensor:
         """Euclidean distance to the nearest row, (q, 1); infinite without one."""
         return distance_of(self.head, self.candidates).to(self.targets.dtype)
@@ -390,7 +357,7 @@ class Rows:
             return self.mean_by(self.weights)
         if self._mean_of_summands is None:  # it stays where what adjusts it is refined
             self._mean_of_summands = average(self.weights, self.summands(self.rows))
-        return self.adjusted_mean(self._mean_of_summands)
+        return self.adjust(self._mean_of_summands, total=self.total())
 
     def mean_by(
         self,
@@ -403,36 +370,24 @@ class Rows:
         if self.adjusts and self.head.bounds is not None:  # not affine
             return average(weights, self.adjusted(rows, queries))
         means = average(weights, self.summands(rows, queries))
-        return self.adjusted_mean(means, queries, attenuation)
+        return self.adjust(means, queries, self.total(queries), attenuation)
 
     def plain_mean(self) -> Tensor:
         """Weighted means of the targets, (q, c), not adjusted."""
         return average(self.weights, self.targets[self.rows])
 
-    def adjusted_mean(
-        self,
-        means: Tensor,
-        queries: Tensor | slice = slice(None),
-        attenuation: Tensor | None = None,
-        total: Tensor | float | None = None,
-    ) -> Tensor:
-        """Predictions (q, c) from means of the summands, by weights whose `total` is 1 or 0."""
-        if total is None:
-            total = 1.0
-            if self.any_excluded:
-                total = (~self.excluded[queries]).any(dim=1, keepdim=True).to(means.dtype)
-        return self.adjust(means, queries, total, attenuation)
-
-    @property
-    def moves_targets(self) -> bool:
-        """Whether :meth:`adjusted` targets differ from the neighbours' own."""
-        return self.adjusts
+    def total(self, queries: Tensor | slice = slice(None)) -> Tensor | float:
+        """Sums of the weights of some queries, (q, 1): 1, or 0 without neighbours."""
+        if not self.any_excluded:
+            return 1.0
+        return (~self.excluded[queries]).any(dim=1, keepdim=True).to(self.targets.dtype)
 
 
 class ClassRows(Rows):
     """:class:`Rows` of a :class:`~nona_sklearn.attention.ClassHead`: targets are one-hot."""
 
     head: ClassHead
+    adjusts = True  # a vote is not a target
 
     @property
     def smoothing(self) -> Tensor | float:
@@ -466,18 +421,18 @@ class ClassRows(Rows):
         assert self.query_trend is not None
         return self.offset.pool(votes, self.query_trend[place])
 
-    def adjusted_mean(
+    def adjust(
         self,
-        means: Tensor,
+        summands: Tensor,
         queries: Tensor | slice = slice(None),
+        total: Tensor | float = 1.0,
         attenuation: Tensor | None = None,
-        total: Tensor | float | None = None,
     ) -> Tensor:
-        """Probabilities, (q, C)."""
+        """Probabilities, (q, C), by the weights of the classes."""
         odds = self.odds[queries]
         if attenuation is not None:
             odds = self.head.odds(self.query_adjustments[queries], attenuation)
-        votes = self.head.votes(means, self.smoothing, odds)
+        votes = self.head.votes(summands, self.smoothing, odds)
         return self.mixed(self.head.normalized(self.pooled(votes, queries)), queries)
 
     @cached_property
@@ -492,10 +447,6 @@ class ClassRows(Rows):
         if self.added is None:
             return probabilities
         return self.added[place] + self.kept[place] * probabilities
-
-    @property
-    def moves_targets(self) -> bool:
-        return True
 
     def adjusted(self, rows: Tensor | slice, queries: Tensor | slice = slice(None)) -> Tensor:
         """What a unit of weight of some rows adds to each probability, (q, b, C)."""
@@ -526,11 +477,6 @@ def distance_of(head: NONAHead, candidates: Candidates) -> Tensor:
     return (-nearest).exp() if head.similarity == "log_l2" else -nearest
 
 
-def _or_one(total: Tensor) -> Tensor:
-    """A divisor: sums of weights, or 1 for those that are 0."""
-    return torch.where(total > 0, total, 1.0)
-
-
 # -- what rows are, and what a trend makes of them ------------------------------------------------
 
 
@@ -538,23 +484,13 @@ def _or_one(total: Tensor) -> Tensor:
 class Candidates:
     """The rows of the bank that can have weight for some queries, in one network's space.
 
-    Parameters
-    ----------
-    similarity : Tensor of shape (q, m)
-        Similarities; -inf of an excluded row, and where there is no row.
-    positions : int Tensor of shape (q, m), optional
-        The rows of each query, nearest first, equally near ones in the order of the bank; where
-        there is none, the length of the bank. None: all rows, in the order of the bank.
-    n_admitted : int Tensor of shape (q, 1), optional
-        The number of all admitted rows of each query, if not all are candidates.
-    nearest : Tensor of shape (q, 1), optional
-        Similarity l2 of the nearest row, where it is no function of the similarities.
+    Found rows are nearest first, equally near ones in the order of the bank.
     """
 
-    similarity: Tensor
-    positions: Tensor | None = None
-    n_admitted: Tensor | None = None
-    nearest: Tensor | None = None
+    similarity: Tensor  # (q, m); -inf of an excluded row, and where there is no row
+    positions: Tensor | None = None  # (q, m); the bank's length is no row. None: all, in order
+    n_admitted: Tensor | None = None  # (q, 1), of all rows, if not all are candidates
+    nearest: Tensor | None = None  # (q, 1), the largest l2, if similarities do not hold it
 
     def __getitem__(self, queries: slice | Tensor) -> Candidates:
         """Select some of the queries."""
@@ -617,24 +553,12 @@ class Offset:
     A neighbour's target, as a network has adjusted it, becomes ``(1 - share) target + share
     (f(q) + kept (y_j - f(j)))``, and so does their weighted mean. For classes, f is the logarithm
     of their probabilities, and their votes become ``votes^(1 - share) exp(f(q))^share``.
-
-    Parameters
-    ----------
-    values : float64 Tensor of shape (n, n_outputs)
-        The trend f(j) at the neighbours, each fitted to other rows, in units of the targets; for
-        classes a logarithm.
-    share : float
-        The trend's share of a prediction.
-    kept : float
-        The share of the neighbours' residuals in it. Classes have none.
-    trust_radius : float, default=inf
-        How far a query may be from its nearest neighbour before the trend's share fades.
     """
 
-    values: Tensor
-    share: float
-    kept: float
-    trust_radius: float = math.inf
+    values: Tensor  # (n, n_outputs) in float64: f(j), each fitted to other rows; of classes logs
+    share: float  # of the trend in a prediction
+    kept: float  # the share of the neighbours' residuals in it; classes have none
+    trust_radius: float = math.inf  # distance to the nearest row from which the share fades
 
     def __getitem__(self, rows: Tensor | slice) -> Offset:
         return replace(self, values=self.values[rows])

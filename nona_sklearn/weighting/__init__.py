@@ -84,17 +84,12 @@ def make_weighting(weighting: str | Weighting) -> Weighting:
         made = copy.deepcopy(weighting)
     else:
         check_choice("weighting", weighting, WEIGHTINGS)
-        made = _make_registered(weighting)
+        entry, needed = WEIGHTINGS[weighting], f"WEIGHTINGS[{weighting!r}] must make a Weighting"
+        try:
+            made = copy.deepcopy(entry) if isinstance(entry, Weighting) else entry()
+        except TypeError as error:
+            raise TypeError(f"{needed} without arguments") from error
+        if not isinstance(made, Weighting):
+            raise TypeError(f"{needed}, got {made!r:.100}")
     check_weighting(made, weighting)
-    return made
-
-
-def _make_registered(name: str) -> Weighting:
-    entry = WEIGHTINGS[name]
-    try:
-        made = copy.deepcopy(entry) if isinstance(entry, Weighting) else entry()
-    except TypeError as error:
-        raise TypeError(f"WEIGHTINGS[{name!r}] must make a Weighting without arguments") from error
-    if not isinstance(made, Weighting):
-        raise TypeError(f"WEIGHTINGS[{name!r}] must make a Weighting, got {made!r:.100}")
     return made

@@ -152,6 +152,12 @@ def softmax(logits: Tensor) -> Tensor:
     return logits.masked_fill(empty, 0.0).softmax(dim=1).masked_fill(empty, 0.0)
 
 
+def normalize(weights: Tensor) -> Tensor:
+    """Weights over the sum of their row, (q, n); rows of nothing but 0 stay."""
+    total = weights.sum(dim=1, keepdim=True)
+    return weights / torch.where(total > 0, total, 1.0)
+
+
 def admitted(s: Tensor, log_measure: Tensor | None) -> Tensor:
     """Similarities without gradient, (q, n), -inf for neighbours of no measure."""
     s = s.detach()
@@ -373,14 +379,10 @@ class Softpick(Weighting):
 
     def log_weight(self, s: Tensor, nearest: Tensor | None = None) -> Tensor:
         assert nearest is not None
-        # Below the least lead the logarithm's gradient would be infinite.
-        lead = self._lead(s, nearest).clamp_min(NO_LEAD)
+        # Over the threshold, by way of the nearest, whose lead no rounding removes.
+        lead = (s - nearest) + (nearest - self.threshold.to(s.dtype)).clamp_min(LEAST_LEAD)
+        lead = lead.clamp_min(NO_LEAD)  # below, the logarithm's gradient would be infinite
         return (s + lead.neg().exp().neg().log1p()).masked_fill(lead == NO_LEAD, -math.inf)
-
-    def _lead(self, s: Tensor, nearest: Tensor) -> Tensor:
-        """Similarities above the threshold."""
-        # By way of the nearest, with a lead that no rounding removes, however far it is.
-        return (s - nearest) + (nearest - self.threshold.to(s.dtype)).clamp_min(LEAST_LEAD)
 
 
 FAR = -1e4  # a similarity without weight here is beyond the end of a weighting
@@ -397,7 +399,18 @@ def check_weighting(weighting: Weighting, given: str | Weighting) -> None:
     distances = torch.tensor([[0.1, 0.5, 1.0, 4.0], [20.0, 2.0, 3.0, 2.5]])
     s, between = -distances, _between(distances)
     if weighting.one_by_one:
-        _check_one_by_one(weighting, s, name)
+        nearest = s.amax(dim=1, keepdim=True)
+        logits = weighting.log_weight(s, nearest)
+        _check_tensor(logits, s, name)
+        far = weighting.log_weight(torch.full_like(s, FAR), torch.full_like(nearest, FAR))
+        if (far == -math.inf).any():
+            weighting.needs_nearest = True  # which gets all weight where all are beyond the end
+        some = weighting.log_weight(s[:, 1:], nearest)
+        if not torch.allclose(some, logits[:, 1:], TOLERANCE, TOLERANCE, equal_nan=True):
+            raise ValueError(
+                f"{name} must look at one neighbour at a time; a subclass of Weighting that "
+                "overrides weigh may look at all"
+            )
     _check_tensor(weighting.weigh(s, None, between), s, name)
     _check_weights(weighting, distances, name)
     excluded = torch.tensor([[True, False, False, True], [True] * 4])
@@ -410,21 +423,6 @@ def check_weighting(weighting: Weighting, given: str | Weighting) -> None:
         )
     _check_weights(weighting, torch.tensor([[0.0, 2.0, 100.0, -FAR]]), name)  # an equal row
     _check_weights(weighting, torch.tensor([[1.0]]), name)  # a single neighbour
-
-
-def _check_one_by_one(weighting: Weighting, s: Tensor, name: str) -> None:
-    nearest = s.amax(dim=1, keepdim=True)
-    logits = weighting.log_weight(s, nearest)
-    _check_tensor(logits, s, name)
-    far = weighting.log_weight(torch.full_like(s, FAR), torch.full_like(nearest, FAR))
-    if (far == -math.inf).any():
-        weighting.needs_nearest = True  # which gets all weight where all are beyond the end
-    some = weighting.log_weight(s[:, 1:], nearest)
-    if not torch.allclose(some, logits[:, 1:], TOLERANCE, TOLERANCE, equal_nan=True):
-        raise ValueError(
-            f"{name} must look at one neighbour at a time; a subclass of Weighting that overrides "
-            "weigh may look at all"
-        )
 
 
 def _check_weights(weighting: Weighting, distances: Tensor, name: str) -> None:

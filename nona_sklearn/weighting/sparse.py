@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from .._utils.validation import check_integer, is_real
 from ..ranking import largest, nearest_first
-from .base import LEAST_LOGIT, Between, Softmax, Weighting, admitted, softmax
+from .base import LEAST_LOGIT, Between, Softmax, Weighting, admitted, normalize, softmax
 
 FIRST_SUPPORT = 64  # neighbours among which a support is sought first
 NEWTON_STEPS = 8  # to a threshold: convergence is quadratic, and the start never far
@@ -109,8 +109,7 @@ class Triangular(Weighting):
         if log_measure is not None:
             most = log_measure.amax(dim=1, keepdim=True)
             gaps = gaps * (log_measure - torch.where(most.isfinite(), most, 0.0)).exp()
-        total = gaps.sum(dim=1, keepdim=True)
-        return gaps / torch.where(total > 0, total, 1.0)
+        return normalize(gaps)
 
     def extra_repr(self, **options: object) -> str:
         return f"n_neighbors={self.n_neighbors}"
@@ -309,9 +308,7 @@ class Preconditioned(Weighting):
         system = peak.exp()[..., None] * root[:, :, None] * K * root[:, None]
         system = system + torch.diag_embed(self.ridge.to(k.dtype).expand_as(k))
         votes = (root * torch.linalg.solve(system, root * k)).clamp_min(0)
-        total = votes.sum(dim=1, keepdim=True)
-        weights = votes / torch.where(total > 0, total, 1.0)
-        return torch.zeros_like(log_measure).scatter(1, positions, weights)
+        return torch.zeros_like(log_measure).scatter(1, positions, normalize(votes))
 
     def extra_repr(self, **options: object) -> str:
         return super().extra_repr(n_neighbors=self.n_neighbors, **options)
