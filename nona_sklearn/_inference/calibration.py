@@ -21,8 +21,9 @@ from .._data.splits import Split
 from ..attention.head import AverageHead, NONAHead
 from .bank import NeighborBank
 from .distribution import N_ERRORS, Calibration, GridValues, Noise, Noisy, weighted_mean
-from .evaluation import Evaluation, WeightedRows
+from .evaluation import Evaluation
 from .held_out import ERROR_PAIRS, HeldOut, n_rows_for, predict_held_out, sample_weight_of
+from .weighted_rows import WeightedRows
 
 POWERS = (1.0, 0.125, 0.25, 0.35, 0.5, 0.7, 1.4, 2.0, 4.0, 16.0)
 NOISE_SHARES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)  # of the error

@@ -29,7 +29,8 @@ from .._utils.threads import cached_property
 from .neighbors import some_of
 
 if TYPE_CHECKING:
-    from .evaluation import Evaluation, WeightedRows
+    from .evaluation import Evaluation
+    from .weighted_rows import WeightedRows
 
 Bounds = tuple[float, float] | tuple[Tensor, Tensor]
 

@@ -24,7 +24,7 @@ from ..weighting.base import normalize
 from .neighbors import some_of
 
 if TYPE_CHECKING:
-    from .evaluation import WeightedRows
+    from .weighted_rows import WeightedRows
 
 NEGLIGIBLE = 1e-12  # weight: residuals of all rows of less do not change a prediction's digits
 LEAVE_ONE_OUT_PAIRS = 2**18  # pairs at a time for which means without a neighbour are recomputed

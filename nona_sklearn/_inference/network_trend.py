@@ -20,9 +20,10 @@ from .._utils.validation import sparse_rows
 from ..attention.head import ClassHead, heads_of
 from ..losses import log
 from .bank import NeighborBank
-from .evaluation import Evaluation, WeightedRows
+from .evaluation import Evaluation
 from .influence import changes_without
 from .neighbors import Neighbors
+from .weighted_rows import WeightedRows
 
 #: Of more rows with weights without end, changes of all values without every row take too much
 #: memory.
