@@ -66,7 +66,7 @@ def warn_if_in_vain(estimator: Any, training: Training) -> None:
             f"than the {mean}."
         )
         offset = None if bank is None else bank.neighbors.offset
-        if not training.architecture.falls_back:
+        if not training.config.falls_back:
             instead = ""
         elif offset is not None:
             instead += f" The share of the trend in predictions is {offset.share:.2f}."

@@ -28,6 +28,8 @@ from .._inference.calibration import (
 )
 from .._inference.distribution import Calibration
 from .._inference.held_out import (
+    KEPT_BESIDE_NETWORKS,
+    SHARE_OF_NETWORKS,
     Blend,
     Unseen,
     ValidationRows,
@@ -140,9 +142,15 @@ def train(
     source.store(estimator)
     valid = None
     if validation is not None:
-        _check_validation_set(validation, data)
+        _check_joining(validation, data)
         valid = validation.encode(source, targets, data, labels_of_fit(estimator) or ())
-        _check_some_are_later(valid, data.sample)
+        times, times_of_train = valid.times, data.sample.times
+        if (
+            times is not None
+            and times_of_train is not None
+            and times.max() <= times_of_train.min()
+        ):
+            raise ValueError("X_val must have rows that a row of X is earlier than, got none")
 
     # Choose the space, the trend and the number of networks.
     architecture = architecture.for_rows(data, getattr(estimator, "features_", None))
@@ -177,19 +185,10 @@ def train(
         )
     weights = feature_weights(trend, data) if architecture.among_features else None
 
-    # Train the networks, on residuals of an additive trend if `learns_residuals`.
+    # Train the networks.
     sample, valid_sample = data.sample, valid
-    beside = additive_beside(trend, data, targets) if architecture.learns_residuals else None
-    if beside is not None:
-        values = torch.from_numpy(beside.of_rows(np.asarray(data.selection.indices), None))
-        sample = replace(sample, offset=targets.encode(values.reshape(sample.y.shape)))
-        if valid is not None:
-            rows: Any = TableRows(valid.X)  # type: ignore[arg-type]  # of a table
-            values = (
-                beside(rows) if valid.times is None else beside.from_earlier(rows, valid.times)
-            )
-            offset = targets.encode(values.reshape(valid.y.shape))
-            valid_sample = replace(valid, offset=offset)
+    if architecture.learns_residuals and trend is not None:
+        sample, valid_sample = _beside_additive(trend, data, targets, valid)
     networks = _initial_networks(estimator, architecture, sample, targets, seeds, splits)
     if budget.ends:
         budget = budget.reserve(_seconds_to_embed(networks, sample.X))
@@ -232,12 +231,12 @@ def fit_bank(estimator: Any, training: Training) -> tuple[NeighborNetwork, Neigh
     unseen = _unseen_rows(estimator, training, network, bank)
 
     # Fit the trend's share on rows that the networks did not train on.
-    blend, blend_of_networks = architecture.blend, architecture.blend_of_networks
-    if architecture.falls_back and most_are_in_vain(training.history):
+    deviation: dict[str, Any] = {}
+    if config.falls_back and most_are_in_vain(training.history):
         # The networks predict the mean, so that the rows alone decide the share.
-        blend = replace(blend, deviation=math.inf)
-        blend_of_networks = replace(blend_of_networks, deviation=math.inf)
+        deviation["deviation"] = math.inf
     if bank.trend is not None:
+        blend = replace(architecture.blend, **deviation)
         bank = fit_share(blend, network.head, bank, unseen)
     if not architecture.classifies:
         judged = converged_networks(training.history, bank.trend is not None)
@@ -247,25 +246,16 @@ def fit_bank(estimator: Any, training: Training) -> tuple[NeighborNetwork, Neigh
 
     # Find rows among the features; the networks become their trend.
     if training.feature_weights is not None:
-        assert isinstance(data.sample.X, Tensor)  # a table
-        network, bank = find_among_features(
-            network,
-            bank,
-            data.sample.X,
-            training.feature_weights,
-            targets,
-            estimator.n_neighbors,
-            architecture.blend_of_networks,
-        )
+        blend = SHARE_OF_NETWORKS if architecture.classifies else KEPT_BESIDE_NETWORKS
+        blend = replace(blend, **deviation)
+        network, bank = find_among_features(training, bank, estimator.n_neighbors, blend)
         unseen = _unseen_rows(estimator, training, network, bank)
-        bank = fit_share(blend_of_networks, network.head, bank, unseen)
+        bank = fit_share(blend, network.head, bank, unseen)
     if not architecture.classifies:
-        chose_n_neighbors = estimator.n_neighbors == "auto"
-        calibration = _calibration(network, bank, unseen, chose_n_neighbors)
+        calibration = _calibration(network, bank, unseen, estimator.n_neighbors == "auto")
         bank = replace(bank, calibration=calibration)
     if data.levels is not None:
-        unknown = _unknown_levels(training, bank)
-        bank = replace(bank, unknown_levels=unknown)
+        bank = replace(bank, unknown_levels=_unknown_levels(training, bank))
     return network, bank
 
 
@@ -292,15 +282,7 @@ def set_fitted(estimator: Any, training: Training, network: NeighborNetwork) -> 
 # -- the rows ----------------------------------------------------------------------------------
 
 
-def _check_some_are_later(valid: Sample, train: Sample) -> None:
-    """Raise if no validation row has an earlier training row."""
-    if valid.times is None or train.times is None:
-        return
-    if not (valid.times > train.times.amin()).any():
-        raise ValueError("X_val must have rows that a row of X is earlier than, got none")
-
-
-def _check_validation_set(validation: ValidationSet, data: TrainingData) -> None:
+def _check_joining(validation: ValidationSet, data: TrainingData) -> None:
     """Raise if the names or the times do not allow the validation rows to join the bank."""
     labels = Names.of(validation.X, validation.y).rows
     if validation.joins and labels is not None:
@@ -374,29 +356,22 @@ def _initial_networks(
 
 def _load_weights(network: NeighborNetwork, estimator: Any) -> None:
     """Load the weights of an earlier fit, or raise an error that names a difference."""
-    earlier, _ = trained(estimator)
-    earlier_weights, weights = earlier.state_dict(), network.state_dict()
-    shapes: dict = {
-        name: [
-            tuple(state[name].shape) if name in state else "missing"
-            for state in (earlier_weights, weights)
-        ]
-        for name in earlier_weights | weights
-    }
-    shapes["similarity"] = [  # not in the weights
-        [head.similarity for head in one.modules() if hasattr(head, "similarity")]
-        for one in (earlier, network)
-    ]
-    if changed := {name: pair for name, pair in shapes.items() if pair[0] != pair[1]}:
-        name, (before, now) = next(iter(changed.items()))
-        parameters = ", ".join(name for name in OF_NETWORKS if hasattr(estimator, name))
-        raise ValueError(
-            "warm_start=True needs the number of features (after encoding), of outputs and of "
-            f"networks, and the parameters {parameters} as in the earlier fit: {name!r} was "
-            f"{before}, and is {now} now. A category's new levels and a column's first gaps are "
-            "new features"
-        )
-    network.load_state_dict(earlier_weights, strict=False)
+    shapes: list[dict] = []
+    for one in (trained(estimator)[0], network):
+        shapes.append({name: tuple(weight.shape) for name, weight in one.state_dict().items()})
+        heads = [head for head in one.modules() if hasattr(head, "similarity")]
+        shapes[-1]["similarity"] = [head.similarity for head in heads]  # not in the weights
+    for name in shapes[0] | shapes[1]:
+        before, now = (of_one.get(name, "missing") for of_one in shapes)
+        if before != now:
+            parameters = ", ".join(name for name in OF_NETWORKS if hasattr(estimator, name))
+            raise ValueError(
+                "warm_start=True needs the number of features (after encoding), of outputs and "
+                f"of networks, and the parameters {parameters} as in the earlier fit: {name!r} "
+                f"was {before}, and is {now} now. A category's new levels and a column's first "
+                "gaps are new features"
+            )
+    network.load_state_dict(trained(estimator)[0].state_dict(), strict=False)
 
 
 # -- the bank ----------------------------------------------------------------------------------
@@ -536,19 +511,35 @@ def fit_trend(
         )
     if trend is None or not isinstance(targets, ClassTargets):
         return trend
-    X, _, left_out = _encoded(data)
-    rows, y = TableRows(torch.from_numpy(X)), data.values.numpy()
+    X, y, left_out = _encoded(data)
+    rows = TableRows(torch.from_numpy(X))
     return ClassTrend.fit(trend, ids, rows, y, left_out.weights, targets.sizes)
 
 
-def additive_beside(trend: Trend | None, data: TrainingData, targets: Any) -> Trend | None:
-    """Return the additive trend whose residuals the networks learn, or None.
+def _beside_additive(
+    trend: Trend, data: TrainingData, targets: Any, valid: Sample | None
+) -> tuple[Sample, Sample | None]:
+    """Return training and validation rows whose residuals of an additive trend are learned.
 
     Residuals of a more flexible trend contradict one another at near rows.
     """
-    if trend is None or isinstance(trend, AdditiveTrend):
-        return trend
-    return _fit_named("additive", data, targets)
+    additive: Trend | None = trend
+    if not isinstance(trend, AdditiveTrend):
+        additive = _fit_named("additive", data, targets)
+    if additive is None:
+        return data.sample, valid
+
+    def with_offset(sample: Sample, values: Tensor) -> Sample:
+        return replace(sample, offset=targets.encode(values.reshape(sample.y.shape)))
+
+    ids = np.asarray(data.selection.indices)
+    sample = with_offset(data.sample, torch.from_numpy(additive.of_rows(ids, None)))
+    if valid is None:
+        return sample, None
+    rows: Any = TableRows(valid.X)  # type: ignore[arg-type]  # of a table
+    if valid.times is None:
+        return sample, with_offset(valid, additive(rows))
+    return sample, with_offset(valid, additive.from_earlier(rows, valid.times))
 
 
 def _fit_named(name: str, data: TrainingData, targets: Any) -> Trend | None:
@@ -598,29 +589,25 @@ def tell_rows_apart(weights: np.ndarray, X: np.ndarray) -> bool:
 
 
 def find_among_features(
-    network: NeighborNetwork,
-    bank: NeighborBank,
-    X: Tensor,
-    weights: Tensor,
-    targets: Any,
-    n_neighbors: Any,
-    blend: Blend,
+    training: Training, bank: NeighborBank, n_neighbors: Any, blend: Blend
 ) -> tuple[NeighborNetwork, NeighborBank]:
     """Return the network that weights the features, and a bank in their l1 distance.
 
-    The given network and bank become the trend. The `weights` have shape (n_features,).
+    The trained network and the given bank become the trend.
     """
+    network, X, weights = training.network, training.data.sample.X, training.feature_weights
+    assert isinstance(X, Tensor)  # a table
+    assert weights is not None
     for module in network.head.modules():
         if isinstance(module, NONAHead):
             module.bounds = None  # bounds hold for adjusted targets, not for the trend
     inner_bank = replace(bank, names=None, numbered=True, target_names=None, levels=None, inputs=X)
     trend = NetworkTrend.from_bank(network, inner_bank)
+    k = N_ROWS_OF_CLASSES if training.architecture.classifies else N_ROWS
     if is_whole(n_neighbors, 1):
         k = int(n_neighbors)
-    else:
-        k = N_ROWS_OF_CLASSES if isinstance(targets, ClassTargets) else N_ROWS
-    head = targets.make_head("l1", None, Triangular(k + 1))
-    in_units_of_targets(head, targets)
+    head = training.targets.make_head("l1", None, Triangular(k + 1))
+    in_units_of_targets(head, training.targets)
     device = bank.embeddings.device
     weighted = NeighborNetwork(WeightedFeatures(weights), head).to(device).freeze()
     neighbors = replace(
