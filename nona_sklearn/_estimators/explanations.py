@@ -61,12 +61,9 @@ def explain(estimator: Any, X: Any, n_neighbors: int | None = None) -> Explanati
     positions = _stored_positions(fitted, evaluation, explanation, labels)
     is_stored = np.flatnonzero(positions >= 0)
     if len(is_stored):
-        first = int(is_stored[0])
+        first, n_more = int(is_stored[0]), len(is_stored) - 1
         name = fitted.bank_.names_of(slice(None)).tolist()[positions[first]]
-        query, n_more = (
-            f"X[{first}]" if labels is None else repr(labels[first]),
-            len(is_stored) - 1,
-        )
+        query = f"X[{first}]" if labels is None else repr(labels[first])
         more = f", and {n_more} further queries are like it" if n_more else ""
         warnings.warn(
             f"{about_stored_row(query, name)}{more}. Without themselves, stored rows are "
@@ -408,17 +405,13 @@ def differences_of(
     query = query_values[explanation.of_query[lines]]
     if not are_numbers:
         return UNEQUAL * np.not_equal(neighbor, query, dtype=object).astype(bool)
-    n_gaps = np.isnan(neighbor).astype(int) + np.isnan(query)
-    spread = _spread(row_values[~np.isnan(row_values)])
-    differences = abs(neighbor - query) / spread if spread else UNEQUAL * (neighbor != query)
+    n_gaps, known = np.isnan(neighbor).astype(int) + np.isnan(query), ~np.isnan(row_values)
+    differences = UNEQUAL * (neighbor != query)
+    if known.any():
+        numbers = row_values[known]
+        spread = np.subtract(*np.quantile(numbers, [0.75, 0.25])) or numbers.std()
+        differences = abs(neighbor - query) / spread if spread else differences
     return np.select([n_gaps == 1, n_gaps == 2], [UNEQUAL, 0.0], differences)
-
-
-def _spread(values: np.ndarray) -> float:
-    """Return the interquartile range of numbers, or their standard deviation if that is 0."""
-    if not len(values):
-        return 0.0
-    return np.subtract(*np.quantile(values, [0.75, 0.25])) or values.std()
 
 
 def largest_differences(differences: list[np.ndarray]) -> np.ndarray:

@@ -44,10 +44,10 @@ from .._network.network import NeighborNetwork, average, embed
 from .._training.loop import (
     TrainingConfig,
     check_convergence,
-    count_at_a_time,
     most_are_in_vain,
     pace_of,
     train_networks,
+    workers,
 )
 from .._training.progress import Budget, seconds_of
 from .._trend.additive_trend import AdditiveTrend
@@ -321,7 +321,7 @@ def _within(
     pace = pace_of(network, sample, config, n_jobs)
     budget = budget.reserve(pace.refinement, pace.refinement)
     if architecture.n_networks_set is None:
-        n_at_a_time = count_at_a_time(config, n_jobs)
+        _, n_at_a_time = workers(config, n_jobs)
         n_networks = budget.n_affordable(n_networks, pace.epoch, n_at_a_time)
     return n_networks, budget
 
