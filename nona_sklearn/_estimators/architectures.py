@@ -138,10 +138,7 @@ class Architecture:
             )
 
     def for_rows(self, data: TrainingData, encoder: TableEncoder | SparseEncoder | None) -> Self:
-        """Return a copy in which trend='auto' and similarity='auto' are resolved for the rows.
-
-        Most tables get 'kernel' and 'features'.
-        """
+        """Return a copy in which trend='auto' and similarity='auto' are resolved for the rows."""
         params, X = self.params, data.sample.X
         suits_kernel = (
             self.can_have_kernel

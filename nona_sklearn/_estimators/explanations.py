@@ -359,10 +359,7 @@ def columns_beside(
     queries: list[ComparedColumn],
     taken: Collection[str],
 ) -> dict[str, np.ndarray]:
-    """Return the column "differs" and the columns of the features, (m,).
-
-    A feature is renamed if its name is `taken`.
-    """
+    """Return the column "differs" and the columns of the features, (m,), with names not taken."""
     shown: dict[str, np.ndarray] = {}
     for row, query in zip(rows, queries, strict=True):
         name = free_name(row.name, {*taken, "differs", *shown})
@@ -395,10 +392,7 @@ def _beside(explanation: Explanation, rows: np.ndarray, queries: np.ndarray) -> 
 def differences_of(
     explanation: Explanation, rows: ComparedColumn, queries: ComparedColumn
 ) -> np.ndarray:
-    """Return the differences of a feature between neighbours and queries, (m,).
-
-    Differences of numbers are relative to their spread in the bank.
-    """
+    """Return differences of a feature between neighbours and queries, (m,), in spreads."""
     lines = explanation.of_rows
     row_values, query_values, are_numbers = comparable(rows, queries)
     neighbor = row_values[explanation.positions[lines]]

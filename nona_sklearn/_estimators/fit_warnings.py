@@ -63,7 +63,7 @@ def warn_if_in_vain(estimator: Any, training: Training) -> None:
     if most_are_in_vain(training.history):
         n_in_vain = sum("in_vain" in epoch for epoch in training.history)
         problem = (
-            f"{n_in_vain} of {len(training.histories)} networks predict validation rows no better "
+            f"{n_in_vain} of {len(training.splits)} networks predict validation rows no better "
             f"than the {mean}."
         )
         if not training.config.falls_back:

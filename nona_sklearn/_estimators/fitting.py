@@ -91,16 +91,7 @@ class Training:
     trend: Trend | None  # beside the networks
     feature_weights: Tensor | None  # (n_features,), to find rows among the features
     network: NeighborNetwork  # the average of the networks
-    histories: list[list[dict]]  # epochs by network
-
-    @property
-    def history(self) -> list[dict]:
-        """Epochs of all networks, with the network's position as ``estimator``."""
-        return [
-            {"estimator": i, **epoch}
-            for i, epochs in enumerate(self.histories)
-            for epoch in epochs
-        ]
+    history: list[dict]  # epochs of all networks, with the network's number as ``estimator``
 
 
 def train(
@@ -195,9 +186,11 @@ def train(
     trained_networks = train_networks(
         networks, sample, splits, seeds, config, budget, n_jobs, valid=valid_sample
     )
-    networks = [network for network, _ in trained_networks]
-    for network in networks:
+    networks, history = [], []
+    for i, (network, epochs) in enumerate(trained_networks):
         in_units_of_targets(network.head, targets)
+        networks.append(network)
+        history += [{"estimator": i, **epoch} for epoch in epochs]
     return Training(
         architecture=replace(architecture, among_features=weights is not None),
         config=config,
@@ -210,7 +203,7 @@ def train(
         trend=trend,
         feature_weights=weights,
         network=average(networks).freeze(),
-        histories=[epochs for _, epochs in trained_networks],
+        history=history,
     )
 
 
@@ -262,7 +255,7 @@ def fit_bank(estimator: Any, training: Training) -> tuple[NeighborNetwork, Neigh
 def set_fitted(estimator: Any, training: Training, network: NeighborNetwork) -> None:
     """Set the fitted attributes of an estimator except the bank."""
     architecture, trend, data = training.architecture, training.trend, training.data
-    indices, history = data.selection.indices, training.history
+    indices = data.selection.indices
     estimator.network_ = network
     estimator.targets_ = training.targets
     estimator.trend_ = None if trend is None else architecture.trend
@@ -273,8 +266,8 @@ def set_fitted(estimator: Any, training: Training, network: NeighborNetwork) -> 
     estimator.validation_indices_ = [
         None if split.valid is None else indices[split.valid] for split in training.splits
     ]
-    estimator.history_ = history
-    estimator.n_iter_ = len(history)
+    estimator.history_ = training.history
+    estimator.n_iter_ = len(training.history)
     if hasattr(estimator, "class_weight"):
         estimator._class_factors = data.class_factors
 
@@ -568,10 +561,7 @@ def _encoded(data: TrainingData) -> tuple[np.ndarray, np.ndarray, LeftOut]:
 
 
 def feature_weights(trend: Trend | None, data: TrainingData) -> Tensor | None:
-    """Return a kernel's weights of the features, (n_features,), for the search of neighbours.
-
-    The result is None if the weights tell no rows apart.
-    """
+    """Return a kernel's weights of the features, (n_features,), or None if all rows stay alike."""
     of_targets = trend.trend if isinstance(trend, ClassTrend) else trend
     X, y, rows = _encoded(data)
     if isinstance(of_targets, KernelTrend):

@@ -65,17 +65,6 @@ class Kernel:
     #: best among rounds of about the same error.
     mean_weights: np.ndarray | None = None
 
-    @classmethod
-    def of_length(cls, X: np.ndarray, weights: np.ndarray) -> Kernel:
-        """Return a kernel whose length is a multiple of the rows' median distance.
-
-        The mean distance replaces the median where most rows are equal.
-        """
-        Z = X * weights
-        distances = cdist(Z[:CHOICE_ROWS], Z, "cityblock")
-        length = LENGTH * (np.median(distances) or distances.mean())
-        return cls(weights / max(length, np.finfo(float).tiny))
-
     def __call__(self, X: np.ndarray, Z: np.ndarray) -> np.ndarray:
         """Return the kernel of rows X (n, n_features) and Z (m, n_features), (n, m)."""
         return self.add_parts(self.laplace(X, Z), X, Z)
@@ -266,7 +255,10 @@ def weigh_features(X: np.ndarray, y: np.ndarray, rows: LeftOut) -> Kernel:
     losses: list[float] = []
     kernels: list[Kernel] = []
     while True:
-        kernel = Kernel.of_length(X, weights)
+        Z = X * weights
+        distances = cdist(Z[:CHOICE_ROWS], Z, "cityblock")
+        length = LENGTH * (np.median(distances) or distances.mean())  # most rows may be equal
+        kernel = Kernel(weights / max(length, np.finfo(float).tiny))
         laplace = kernel.laplace(X, X)
         a, errors = rows.solve(kernel.add_parts(laplace, X, X), y, kernel.ridge)
         losses.append(rows.loss(errors))
