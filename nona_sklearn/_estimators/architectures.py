@@ -129,7 +129,7 @@ class Architecture:
         loss = ASSoftmax.of(params.loss) if self.classifies else None
         for component in (loss, self.extractor):
             if component is not None:
-                component._validate_params()
+                component.validate()
         fixed = make_weighting(params.weighting).n_neighbors
         if fixed is not None and n_neighbors not in (None, "auto"):
             raise ValueError(

@@ -267,6 +267,10 @@ class ASSoftmax(Documented, BaseEstimator):
             return cls() if loss == "as_softmax" else None
         return loss
 
+    def validate(self):
+        """Raise an error that names an invalid parameter."""
+        self._validate_params()
+
 
 #: Constraints of parameters that only regressors have.
 REGRESSOR_CONSTRAINTS: dict = {"bounds": [StrOptions(NAMED_BOUNDS.keys()), tuple, list, None]}

@@ -103,6 +103,10 @@ class FeatureExtractor(Documented, BaseEstimator):
             return feature_extractor
         return cls(feature_extractor)
 
+    def validate(self):
+        """Raise an error that names an invalid parameter."""
+        self._validate_params()
+
 
 class ExtractorEmbedding(nn.Module):
     """Return embeddings (n, d) of the features (n, n_features) that an extractor returns.
