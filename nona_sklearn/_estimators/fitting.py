@@ -65,8 +65,6 @@ from .queries import embed_rows, embed_unknown, trained
 
 #: Rows behind a prediction among the features, for numbers and for classes.
 N_ROWS, N_ROWS_OF_CLASSES = 15, 20
-
-
 #: Parameters on which the shapes or the meaning of a network's weights depend.
 OF_NETWORKS = (
     *("feature_extractor", "hidden_layer_sizes", "embedding_dim", "numerical_embedding", "adjust"),
@@ -135,12 +133,8 @@ def train(
     if validation is not None:
         _check_joining(validation, data)
         valid = validation.encode(source, targets, data, labels_of_fit(estimator) or ())
-        times, times_of_train = valid.times, data.sample.times
-        if (
-            times is not None
-            and times_of_train is not None
-            and times.max() <= times_of_train.min()
-        ):
+        earlier = data.sample.times
+        if earlier is not None and valid.times is not None and valid.times.max() <= earlier.min():
             raise ValueError("X_val must have rows that a row of X is earlier than, got none")
 
     # Choose the space, the trend and the number of networks.
@@ -163,17 +157,8 @@ def train(
     seeds = random_state.randint(2**31, size=n_networks)
 
     # Fit the trend.
-    trend = None
-    if architecture.trend is not None:
-        is_named = isinstance(architecture.trend, str)
-        trend = fit_trend(
-            architecture.trend,
-            data,
-            targets,
-            seed=0 if is_named else random_state.randint(2**31),
-            n_jobs=n_jobs,
-            verbose=int(estimator.verbose),
-        )
+    verbose = int(estimator.verbose)
+    trend = fit_trend(architecture.trend, data, targets, random_state, n_jobs, verbose)
     weights = feature_weights(trend, data) if architecture.among_features else None
 
     # Train the networks.
@@ -290,200 +275,23 @@ def _check_joining(validation: ValidationSet, data: TrainingData) -> None:
         )
 
 
-# -- the networks ------------------------------------------------------------------------------
-
-
-def _within(
-    budget: Budget,
-    architecture: Architecture,
-    sample: Sample,
-    targets: Any,
-    config: TrainingConfig,
-    n_jobs: int | None,
-) -> tuple[int, Budget]:
-    """Return the number of networks for the time limit, and the time for training alone.
-
-    A trial network is timed, except with a feature extractor, whose epochs are too long.
-    """
-    n_networks = architecture.n_networks(len(sample))
-    if not budget.ends or config.extractor is not None:
-        return n_networks, budget
-    k = architecture.n_neighbors_of_networks(n_networks, len(sample))[0]
-    with local_seed(0):
-        network = architecture.build(sample, targets, k, slice(None))
-    pace = pace_of(network, sample, config, n_jobs)
-    budget = budget.reserve(pace.refinement, pace.refinement)
-    if architecture.n_networks_set is None:
-        _, n_at_a_time = workers(config, n_jobs)
-        n_networks = budget.n_affordable(n_networks, pace.epoch, n_at_a_time)
-    return n_networks, budget
-
-
-def _seconds_to_embed(networks: list[NeighborNetwork], X: Tensor | Rows) -> float:
-    """Return the seconds of embedding all rows, estimated from a few rows."""
-    some, network = X[:TIMED_ROWS], average(copy.deepcopy(networks)).freeze()
-    return seconds_of(embed, network, some) / len(some) * len(X)
-
-
-def _initial_networks(
-    estimator: Any,
-    architecture: Architecture,
-    sample: Sample,
-    targets: Any,
-    seeds: Any,
-    splits: list[Split],
-) -> list[NeighborNetwork]:
-    """Return the untrained networks, or networks with earlier weights after a warm start."""
-    goes_on = estimator.warm_start and hasattr(estimator, "network_")
-    if goes_on:
-        targets.check_same(estimator.targets_)
-    networks = []
-    n_neighbors = architecture.n_neighbors_of_networks(len(seeds), len(sample))
-    for seed, split, k in zip(seeds, splits, n_neighbors, strict=True):
-        with local_seed(int(seed)):
-            networks.append(architecture.build(sample, targets, k, split.train))
-    if goes_on:
-        _load_weights(average(networks), estimator)
-    return networks
-
-
-def _load_weights(network: NeighborNetwork, estimator: Any) -> None:
-    """Load the weights of an earlier fit, or raise an error that names a difference."""
-    shapes: list[dict] = []
-    for one in (trained(estimator)[0], network):
-        shapes.append({name: tuple(weight.shape) for name, weight in one.state_dict().items()})
-        heads = [head for head in one.modules() if hasattr(head, "similarity")]
-        shapes[-1]["similarity"] = [head.similarity for head in heads]  # not in the weights
-    for name in shapes[0] | shapes[1]:
-        before, now = (of_one.get(name, "missing") for of_one in shapes)
-        if before != now:
-            parameters = ", ".join(name for name in OF_NETWORKS if hasattr(estimator, name))
-            raise ValueError(
-                "warm_start=True needs the number of features (after encoding), of outputs and "
-                f"of networks, and the parameters {parameters} as in the earlier fit: {name!r} "
-                f"was {before}, and is {now} now. A category's new levels and a column's first "
-                "gaps are new features"
-            )
-    network.load_state_dict(trained(estimator)[0].state_dict(), strict=False)
-
-
-# -- the bank ----------------------------------------------------------------------------------
-
-
-def _make_bank(training: Training, algorithm: Any) -> NeighborBank:
-    """Return the bank of all training rows in the space of the networks, with the trend."""
-    data, trend, X = training.data, training.trend, training.data.sample.X
-    embeddings = embed(training.network, X)
-    device, selection, prior = embeddings.device, data.selection, data.log_prior
-    groups, times = data.sample.groups, data.sample.times
-    offset, inputs = None, None
-    if trend is not None:
-        assert isinstance(X, Tensor)  # a table
-        values = trend.of_rows(np.asarray(selection.indices), TableRows(X))
-        blend = training.architecture.blend
-        offset = Offset(torch.from_numpy(values).to(device), blend.share, blend.kept)
-        inputs = X if trend.is_solved else None
-    neighbors = Neighbors(
-        embeddings,
-        data.values.to(device),
-        log_prior=None if prior is None else prior.to(device),
-        adjustment_scale=training.targets.unit.to(device),
-        algorithm=algorithm,
-        times=None if times is None else times.to(device),
-        offset=offset,
-    )
-    return NeighborBank(
-        neighbors,
-        trend=trend,
-        inputs=inputs,
-        ids=torch.as_tensor(selection.indices, device=device),
-        next_id=torch.tensor(selection.n_given),
-        groups=None if groups is None else groups.to(device),
-        names=data.names.rows,
-        numbered=data.names.rows is None,
-        target_names=data.names.targets,
-        weight_unit=selection.unit,
-        time=data.time,
-        group_names=data.group_names,
-        levels=None if data.levels is None else torch.from_numpy(data.levels),
-    )
-
-
-def _unseen_rows(
-    estimator: Any, training: Training, network: NeighborNetwork, bank: NeighborBank
-) -> Unseen:
-    """Return the embedded validation set or, without one, the splits."""
-    validation, valid, data = training.validation, training.valid, training.data
-    if validation is None or valid is None:
-        return training.splits
-    given = None
-    if bank.trend is not None and bank.trend.takes_table:
-        given = check_table(estimator, validation.X, reset=False, accept_sparse=True)
-    queries = embed_rows(network, bank.trend, given, valid.X)
-    if valid.times is not None:
-        queries = replace(queries, times=valid.times.to(bank.embeddings.device))
-    shape = data.values.shape[1:]
-    truth = values_of_new(training.targets, validation.y, len(valid), data.names.targets, shape)
-    truth = truth.to(bank.targets.device)
-    weights = validation.weights(training.targets, truth, data.class_factors)
-    return ValidationRows(queries, truth, weights)
-
-
-def _calibration(
-    network: NeighborNetwork, bank: NeighborBank, unseen: Unseen, chose_n_neighbors: bool
-) -> Calibration:
-    """Return the calibration of distributions by rows that the networks did not train on."""
-    if isinstance(unseen, ValidationRows):
-        return calibrate_on_rows(network.head, bank, *unseen, chose_n_neighbors)
-    if bank.n_units < 2:  # no error is known: the distribution of the targets is used
-        return Calibration()
-    if unseen[0].valid is None:
-        return calibrate_on_bank(network.head, bank)
-    return calibrate_on_held_out(network.head, bank, unseen, chose_n_neighbors)
-
-
-def _unknown_levels(training: Training, bank: NeighborBank) -> UnknownLevels | None:
-    """Return the effect of unknown levels on distributions or probabilities, or None.
-
-    The effect is measured in the space of the trained networks.
-    """
-    network, calibration, data = training.network, bank.calibration, training.data
-    if bank.trend is not None and bank.trend.networks is not None:
-        _, bank = bank.trend.networks
-        bank = replace(bank, calibration=calibration)
-    X, levels, encoder = data.sample.X, data.levels, training.architecture.encoder
-    assert isinstance(X, Tensor)
-    assert levels is not None
-    table = data.table if bank.trend is not None and bank.trend.takes_table else None
-    rows = rows_for_levels(bank, training.splits)
-    queries: list[Embedded | None] = []
-    for column, of_rows in zip(encoder.categories, levels.T, strict=True):  # type: ignore[union-attr]
-        if len(np.unique(of_rows)) < 2:
-            queries.append(None)
-            continue
-        rare = np.flatnonzero(of_rows < 0)
-        queries.append(embed_unknown(encoder, network, X, column, rows, rare, table))
-    shares = shares_of_unknown(network.head, bank, rows, levels, queries)
-    if not shares.any():
-        return None
-    return UnknownLevels.from_shares(shares, bank.neighbors, training.architecture.classifies)
-
-
 # -- the trend ---------------------------------------------------------------------------------
 
 
 def fit_trend(
-    choice: Any, data: TrainingData, targets: Any, *, seed: int, n_jobs: int | None, verbose: int
+    choice: Any,
+    data: TrainingData,
+    targets: Any,
+    random_state: np.random.RandomState,
+    n_jobs: int | None,
+    verbose: int,
 ) -> Trend | None:
-    """Return a fitted trend, by its name or from a model, or None if it cannot be fitted.
-
-    The `seed` sets the `random_state` of a model.
-    """
+    """Return a fitted trend, by its name or from a model, or None if it cannot be fitted."""
     ids, weights = np.asarray(data.selection.indices), data.log_prior
-    trend: Trend | None
+    trend: Trend | None = None
     if isinstance(choice, str):
         trend = _fit_named(choice, data, targets)
-    else:
+    elif choice is not None:
         y: Any = data.values.reshape(len(data), -1)
         answers: Numbers | Classes = Numbers(y.shape[1])
         if isinstance(targets, ClassTargets):
@@ -498,7 +306,7 @@ def fit_trend(
             None if weights is None else data.selection.unit * weights.double().exp().numpy(),
             data.groups,
             None if times is None else times.numpy(),
-            seed,
+            random_state.randint(2**31),
             n_jobs,
             verbose,
         )
@@ -578,6 +386,155 @@ def tell_rows_apart(weights: np.ndarray, X: np.ndarray) -> bool:
     return 0 < largest_distance < np.finfo(np.float32).max
 
 
+# -- the networks ------------------------------------------------------------------------------
+
+
+def _within(
+    budget: Budget,
+    architecture: Architecture,
+    sample: Sample,
+    targets: Any,
+    config: TrainingConfig,
+    n_jobs: int | None,
+) -> tuple[int, Budget]:
+    """Return the number of networks for the time limit, and the time for training alone.
+
+    A trial network is timed, except with a feature extractor, whose epochs are too long.
+    """
+    n_networks = architecture.n_networks(len(sample))
+    if not budget.ends or config.extractor is not None:
+        return n_networks, budget
+    k = architecture.n_neighbors_of_networks(n_networks, len(sample))[0]
+    with local_seed(0):
+        network = architecture.build(sample, targets, k, slice(None))
+    pace = pace_of(network, sample, config, n_jobs)
+    budget = budget.reserve(pace.refinement, pace.refinement)
+    if architecture.n_networks_set is None:
+        _, n_at_a_time = workers(config, n_jobs)
+        n_networks = budget.n_affordable(n_networks, pace.epoch, n_at_a_time)
+    return n_networks, budget
+
+
+def _seconds_to_embed(networks: list[NeighborNetwork], X: Tensor | Rows) -> float:
+    """Return the seconds of embedding all rows, estimated from a few rows."""
+    some, network = X[:TIMED_ROWS], average(copy.deepcopy(networks)).freeze()
+    return seconds_of(embed, network, some) / len(some) * len(X)
+
+
+def _initial_networks(
+    estimator: Any,
+    architecture: Architecture,
+    sample: Sample,
+    targets: Any,
+    seeds: Any,
+    splits: list[Split],
+) -> list[NeighborNetwork]:
+    """Return the untrained networks, or networks with earlier weights after a warm start."""
+    goes_on = estimator.warm_start and hasattr(estimator, "network_")
+    if goes_on:
+        targets.check_same(estimator.targets_)
+    networks = []
+    n_neighbors = architecture.n_neighbors_of_networks(len(seeds), len(sample))
+    for seed, split, k in zip(seeds, splits, n_neighbors, strict=True):
+        with local_seed(int(seed)):
+            networks.append(architecture.build(sample, targets, k, split.train))
+    if goes_on:
+        _load_weights(average(networks), estimator)
+    return networks
+
+
+def _load_weights(network: NeighborNetwork, estimator: Any) -> None:
+    """Load the weights of an earlier fit, or raise an error that names a difference."""
+    shapes: list[dict] = []
+    for one in (trained(estimator)[0], network):
+        shapes.append({name: tuple(weight.shape) for name, weight in one.state_dict().items()})
+        heads = [head for head in one.modules() if hasattr(head, "similarity")]
+        shapes[-1]["similarity"] = [head.similarity for head in heads]  # not in the weights
+    for name in shapes[0] | shapes[1]:
+        before, now = (of_one.get(name, "missing") for of_one in shapes)
+        if before != now:
+            parameters = ", ".join(name for name in OF_NETWORKS if hasattr(estimator, name))
+            raise ValueError(
+                "warm_start=True needs the number of features (after encoding), of outputs and "
+                f"of networks, and the parameters {parameters} as in the earlier fit: {name!r} "
+                f"was {before}, and is {now} now. A category's new levels and a column's first "
+                "gaps are new features"
+            )
+    network.load_state_dict(trained(estimator)[0].state_dict(), strict=False)
+
+
+def in_units_of_targets(head: Any, targets: Any) -> None:
+    """Set the bounds of a head, and convert its mean residual to the units of the targets."""
+    if (bounds := getattr(targets, "bounds", None)) is not None:
+        head.bounds, head.whole = bounds, getattr(targets, "whole", False)
+    if getattr(head, "shrinkage", 0):
+        encoded = torch.tensor(head.mean_residual, dtype=torch.float64)
+        center = targets.restore(torch.zeros_like(encoded)[None])[0]
+        head.mean_residual = tuple((center + targets.unit * encoded).tolist())
+
+
+# -- the bank ----------------------------------------------------------------------------------
+
+
+def _make_bank(training: Training, algorithm: Any) -> NeighborBank:
+    """Return the bank of all training rows in the space of the networks, with the trend."""
+    data, trend, X = training.data, training.trend, training.data.sample.X
+    embeddings = embed(training.network, X)
+    device, selection, prior = embeddings.device, data.selection, data.log_prior
+    groups, times = data.sample.groups, data.sample.times
+    offset, inputs = None, None
+    if trend is not None:
+        assert isinstance(X, Tensor)  # a table
+        values = trend.of_rows(np.asarray(selection.indices), TableRows(X))
+        blend = training.architecture.blend
+        offset = Offset(torch.from_numpy(values).to(device), blend.share, blend.kept)
+        inputs = X if trend.is_solved else None
+    neighbors = Neighbors(
+        embeddings,
+        data.values.to(device),
+        log_prior=None if prior is None else prior.to(device),
+        adjustment_scale=training.targets.unit.to(device),
+        algorithm=algorithm,
+        times=None if times is None else times.to(device),
+        offset=offset,
+    )
+    return NeighborBank(
+        neighbors,
+        trend=trend,
+        inputs=inputs,
+        ids=torch.as_tensor(selection.indices, device=device),
+        next_id=torch.tensor(selection.n_given),
+        groups=None if groups is None else groups.to(device),
+        names=data.names.rows,
+        numbered=data.names.rows is None,
+        target_names=data.names.targets,
+        weight_unit=selection.unit,
+        time=data.time,
+        group_names=data.group_names,
+        levels=None if data.levels is None else torch.from_numpy(data.levels),
+    )
+
+
+def _unseen_rows(
+    estimator: Any, training: Training, network: NeighborNetwork, bank: NeighborBank
+) -> Unseen:
+    """Return the embedded validation set or, without one, the splits."""
+    validation, valid, data = training.validation, training.valid, training.data
+    if validation is None or valid is None:
+        return training.splits
+    given = None
+    if bank.trend is not None and bank.trend.takes_table:
+        given = check_table(estimator, validation.X, reset=False, accept_sparse=True)
+    queries = embed_rows(network, bank.trend, given, valid.X)
+    if valid.times is not None:
+        queries = replace(queries, times=valid.times.to(bank.embeddings.device))
+    shape = data.values.shape[1:]
+    truth = values_of_new(training.targets, validation.y, len(valid), data.names.targets, shape)
+    truth = truth.to(bank.targets.device)
+    weights = validation.weights(training.targets, truth, data.class_factors)
+    return ValidationRows(queries, truth, weights)
+
+
 def find_among_features(
     training: Training, bank: NeighborBank, n_neighbors: Any, blend: Blend
 ) -> tuple[NeighborNetwork, NeighborBank]:
@@ -608,11 +565,41 @@ def find_among_features(
     return weighted, replace(bank, neighbors=neighbors, trend=trend, inputs=X)
 
 
-def in_units_of_targets(head: Any, targets: Any) -> None:
-    """Set the bounds of a head, and convert its mean residual to the units of the targets."""
-    if (bounds := getattr(targets, "bounds", None)) is not None:
-        head.bounds, head.whole = bounds, getattr(targets, "whole", False)
-    if getattr(head, "shrinkage", 0):
-        encoded = torch.tensor(head.mean_residual, dtype=torch.float64)
-        center = targets.restore(torch.zeros_like(encoded)[None])[0]
-        head.mean_residual = tuple((center + targets.unit * encoded).tolist())
+def _calibration(
+    network: NeighborNetwork, bank: NeighborBank, unseen: Unseen, chose_n_neighbors: bool
+) -> Calibration:
+    """Return the calibration of distributions by rows that the networks did not train on."""
+    if isinstance(unseen, ValidationRows):
+        return calibrate_on_rows(network.head, bank, *unseen, chose_n_neighbors)
+    if bank.n_units < 2:  # no error is known: the distribution of the targets is used
+        return Calibration()
+    if unseen[0].valid is None:
+        return calibrate_on_bank(network.head, bank)
+    return calibrate_on_held_out(network.head, bank, unseen, chose_n_neighbors)
+
+
+def _unknown_levels(training: Training, bank: NeighborBank) -> UnknownLevels | None:
+    """Return the effect of unknown levels on distributions or probabilities, or None.
+
+    The effect is measured in the space of the trained networks.
+    """
+    network, calibration, data = training.network, bank.calibration, training.data
+    if bank.trend is not None and bank.trend.networks is not None:
+        _, bank = bank.trend.networks
+        bank = replace(bank, calibration=calibration)
+    X, levels, encoder = data.sample.X, data.levels, training.architecture.encoder
+    assert isinstance(X, Tensor)
+    assert levels is not None
+    table = data.table if bank.trend is not None and bank.trend.takes_table else None
+    rows = rows_for_levels(bank, training.splits)
+    queries: list[Embedded | None] = []
+    for column, of_rows in zip(encoder.categories, levels.T, strict=True):  # type: ignore[union-attr]
+        if len(np.unique(of_rows)) < 2:
+            queries.append(None)
+            continue
+        rare = np.flatnonzero(of_rows < 0)
+        queries.append(embed_unknown(encoder, network, X, column, rows, rare, table))
+    shares = shares_of_unknown(network.head, bank, rows, levels, queries)
+    if not shares.any():
+        return None
+    return UnknownLevels.from_shares(shares, bank.neighbors, training.architecture.classifies)
