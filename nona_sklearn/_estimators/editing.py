@@ -28,6 +28,14 @@ from .._utils.validation import (
 )
 from .queries import fitted_input, read_queries, times_given
 
+#: Limits on pairs of queries and rows in a compression: if rows are searched, and if all weights
+#: are held.
+SEARCHED_PAIRS, WEIGHED_PAIRS = 2**33, 2**25
+
+MOST_ATTEMPTS = 20  # of an edit while concurrent threads fit
+
+Change = Callable[[NeighborBank], NeighborBank]
+
 
 def forget_levels(estimator: Any, before: NeighborBank) -> None:
     """Remove a level from the estimator's encoder if all its rows in the bank `before` have left.
@@ -60,15 +68,6 @@ def _distinct_levels(banks: Iterable[Tensor]) -> list[set[int]]:
     """Return the codes of the levels in all banks, one set per category."""
     columns = [[set(column.unique().tolist()) - {-1} for column in codes.T] for codes in banks]
     return [set().union(*category) for category in zip(*columns, strict=True)]
-
-
-#: Limits on pairs of queries and rows in a compression: if rows are searched, and if all weights
-#: are held.
-SEARCHED_PAIRS, WEIGHED_PAIRS = 2**33, 2**25
-
-MOST_ATTEMPTS = 20  # of an edit while concurrent threads fit
-
-Change = Callable[[NeighborBank], NeighborBank]
 
 
 def edit(estimator: Any, prepare: Callable[[Any], Change]) -> tuple[NeighborBank, NeighborBank]:

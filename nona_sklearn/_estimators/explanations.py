@@ -46,6 +46,17 @@ from .queries import encoded_features, evaluate, explanation_of, fitted_snapshot
 
 ROUNDING = 1e-5  # of embeddings in float32, relative to their largest entry
 CALLER_OF_EXPLAIN = 3  # the level of the stack
+N_NAMED_COLUMNS = 3  # named as differing most
+UNEQUAL = 1.0  # difference of two categories, in units of a number's spread
+ORDERED = "number", "duration", "date"  # kinds of columns with differences
+N_LISTED = 5  # rows or columns in a message
+OTHER = "other"  # the part of no column: shrinkage, bounds, left-out trends
+INTERPLAY = "interplay"  # the joint part of columns, with networks as the trend
+N_STEPS = 32  # points on the line between two rows
+ROWS_AT_ONCE = 2**13
+
+#: Maps rows (m, d), and the positions (m,) of their pairs, to values (m,).
+PairFunction = Callable[[Tensor, Tensor], Tensor]
 
 
 def explain(estimator: Any, X: Any, n_neighbors: int | None = None) -> Explanation:
@@ -173,11 +184,6 @@ def _may_be_names(labels: np.ndarray, names: np.ndarray) -> bool:
 
 
 # -- features of neighbours and queries ---------------------------------------------------------
-
-N_NAMED_COLUMNS = 3  # named as differing most
-UNEQUAL = 1.0  # difference of two categories, in units of a number's spread
-ORDERED = "number", "duration", "date"  # kinds of columns with differences
-N_LISTED = 5  # rows or columns in a message
 
 
 @dataclass(frozen=True)
@@ -417,15 +423,6 @@ def largest_differences(differences: list[np.ndarray]) -> np.ndarray:
     order = np.argsort(-by_column, axis=1, kind="stable")[:, :N_NAMED_COLUMNS]
     differs = np.take_along_axis(by_column, order, axis=1) > 0
     return np.where(differs, order, by_column.shape[1])
-
-
-OTHER = "other"  # the part of no column: shrinkage, bounds, left-out trends
-INTERPLAY = "interplay"  # the joint part of columns, with networks as the trend
-N_STEPS = 32  # points on the line between two rows
-ROWS_AT_ONCE = 2**13
-
-#: Maps rows (m, d), and the positions (m,) of their pairs, to values (m,).
-PairFunction = Callable[[Tensor, Tensor], Tensor]
 
 
 # -- attribution of the change of a function ---------------------------------------------------

@@ -55,6 +55,8 @@ TRIED_ROWS = 2**12  # least rows of the short epoch that measures the pace
 FOLLOWING_ROWS = 2**14  # refinement takes as long as an epoch on 2 n rows, or on so many
 CALIBRATING_ROWS = 2**14  # the same in a given space, whose epochs are fast
 RETRY_RATE = 0.15  # factor of the learning rate after a training in vain
+T = TypeVar("T")
+Trained = tuple[NeighborNetwork, list[dict]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -378,10 +380,6 @@ def measure_pace(network: NeighborNetwork, sample: Sample, config: TrainingConfi
         epoch=seconds_per_row * config.rows_of_epoch(n_rows),
         refinement=seconds_per_row * n_following,
     )
-
-
-T = TypeVar("T")
-Trained = tuple[NeighborNetwork, list[dict]]
 
 
 def count_networks(n: int) -> int:

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 #: Number of folds of a cross-fitted function, as usual in cross-validation.
 N_FOLDS = 5
+INVERSE_PENALTY, MAX_ITER = 10.0, 1000  # of the logistic regression
+#: Range of the factor of the logarithms of a model's probabilities.
+MODEL_SLOPES = 0.05, 3.0
 
 Part = tuple[np.ndarray, np.ndarray]  # rows to fit, and rows to predict
 
@@ -244,11 +247,6 @@ def parts_of(n_rows: int, groups: np.ndarray | None, times: np.ndarray | None) -
     n_folds = min(N_FOLDS, n_units)
     folds = KFold(n_folds, shuffle=True, random_state=0) if groups is None else GroupKFold(n_folds)
     yield from folds.split(rows, groups=groups)
-
-
-INVERSE_PENALTY, MAX_ITER = 10.0, 1000  # of the logistic regression
-#: Range of the factor of the logarithms of a model's probabilities.
-MODEL_SLOPES = 0.05, 3.0
 
 
 class LogProbabilities(nn.Module):
