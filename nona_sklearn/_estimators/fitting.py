@@ -201,11 +201,10 @@ def fit_bank(estimator: Any, training: Training) -> tuple[NeighborNetwork, Neigh
     network, config = training.network, training.config
     bank = _make_bank(training, estimator.algorithm)
     too_far = bank.embeddings.abs() > largest_entry(bank.embeddings)  # distances would overflow
-    embeddings = bank.embeddings.masked_fill(too_far, math.inf)
-    check_convergence([embeddings], config.learning_rate_init, config.weight_decay)
+    check_convergence([bank.embeddings.masked_fill(too_far, math.inf)], config)
     (evaluation,) = bank.evaluate(network.head, leave_out="group").without_isolated()
     some = evaluation[np.arange(min(CHECKED, len(evaluation)))]
-    check_convergence([some.mean()], config.learning_rate_init, config.weight_decay)
+    check_convergence([some.mean()], config)
     unseen = _unseen_rows(estimator, training, network, bank)
 
     # Fit the trend's share on rows that the networks did not train on.

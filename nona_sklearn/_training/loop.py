@@ -197,12 +197,11 @@ def train_once(
     try:
         history = run_epochs(net, train, judged, config, slot)
         network.zero_grad(set_to_none=True)
-        check_convergence(_learned(network), config.learning_rate_init, config.weight_decay)
+        check_convergence(_learned(network), config)
         relative_loss = refine_on_bank(network, pool, train, valid, plain_loss().eval(), config)
     except (ArithmeticError, LookupError, RuntimeError, ValueError) as error:
         embeddings = [network.embed(train.X)] if isinstance(train.X, Tensor) else []
-        learned = [*_learned(network), *embeddings]
-        check_convergence(learned, config.learning_rate_init, config.weight_decay, error)
+        check_convergence([*_learned(network), *embeddings], config, error)
         raise
     return Attempt(network, history, relative_loss)
 
@@ -327,16 +326,13 @@ def _learned(network: NeighborNetwork) -> list[Tensor]:
 
 
 def check_convergence(
-    tensors: Iterable[Tensor],
-    learning_rate_init: float,
-    weight_decay: float,
-    cause: Exception | None = None,
+    tensors: Iterable[Tensor], config: TrainingConfig, cause: Exception | None = None
 ) -> None:
     """Raise a ValueError if a tensor of the trained network is not finite."""
     if not all(tensor.isfinite().all() for tensor in tensors):
         raise ValueError(
-            f"training diverged with learning_rate_init={learning_rate_init} and "
-            f"weight_decay={weight_decay}: its loss is no longer finite; try smaller ones"
+            f"training diverged with learning_rate_init={config.learning_rate_init} and "
+            f"weight_decay={config.weight_decay}: its loss is no longer finite; try smaller ones"
         ) from cause
 
 
