@@ -312,40 +312,34 @@ def read_features(X: Any, like: list[Column] | None = None) -> list[ComparedColu
 
 def rows_of_bank(bank: NeighborBank, features: Any) -> np.ndarray:
     """Return the positions of the bank's rows in a table, (n,), by their names or their ids."""
-    ids, labels = bank.ids.cpu().numpy(), index_of(features)
-    if bank.names is None or labels is None:
-        return _rows_of_ids(ids, len(features), int(bank.next_id))
-    names = bank.names.tolist()
-    if ids.max() < len(labels) and labels[ids].tolist() == names:
-        return ids
-    positions = {label: i for i, label in enumerate(labels.tolist())}
-    lacking = [name for name in names if name not in positions]
-    if lacking and are_row_numbers(labels):
-        return _rows_of_ids(ids, len(features), int(bank.next_id))
-    if lacking:
-        raise ValueError(
-            f"features must have a row for each name in the bank, it lacks {_listed(lacking)}"
-        )
-    if len(positions) < len(labels):
-        repeated = [label for i, label in enumerate(labels) if positions[label] != i]
-        raise ValueError(
-            "features must have the rows given to fit in their order, or a different name for "
-            f"each row, got several rows called {_listed(repeated)}"
-        )
-    return np.array([positions[name] for name in names])
-
-
-def _rows_of_ids(ids: np.ndarray, n_rows: int, n_given: int) -> np.ndarray:
-    """Return the ids, which are positions in a table of all given rows, or raise an error."""
-    if lacking := ids[ids >= n_rows].tolist():
+    ids, labels, n_rows = bank.ids.cpu().numpy(), index_of(features), len(features)
+    if bank.names is not None and labels is not None:
+        names = bank.names.tolist()
+        if ids.max() < n_rows and labels[ids].tolist() == names:
+            return ids
+        positions = {label: i for i, label in enumerate(labels.tolist())}
+        lacking = [name for name in names if name not in positions]
+        if lacking and not are_row_numbers(labels):
+            raise ValueError(
+                f"features must have a row for each name in the bank, it lacks {_listed(lacking)}"
+            )
+        if not lacking and len(positions) < n_rows:
+            repeated = [label for i, label in enumerate(labels) if positions[label] != i]
+            raise ValueError(
+                "features must have the rows given to fit in their order, or a different name "
+                f"for each row, got several rows called {_listed(repeated)}"
+            )
+        if not lacking:
+            return np.array([positions[name] for name in names])
+    if lacking := ids[ids >= n_rows].tolist():  # ids are positions in a table of all given rows
         raise ValueError(
             "features must have the rows given to fit and then the added ones: it has "
             f"{n_rows} rows, and lacks those of the ids {_listed(lacking)}"
         )
-    if n_rows > n_given:
+    if n_rows > bank.next_id:
         raise ValueError(
             "features must have the rows given to fit and then the added ones, "
-            f"{n_given} in all, got {n_rows}"
+            f"{int(bank.next_id)} in all, got {n_rows}"
         )
     return ids
 
