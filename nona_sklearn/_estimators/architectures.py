@@ -440,10 +440,10 @@ class NONAArchitecture(Architecture):
     def build(
         self, sample: Sample, targets: Any, n_neighbors: int | None, train: Any
     ) -> NeighborNetwork:
-        embedding: nn.Module
+        embedding: Any
         if self.params.hidden_layer_sizes is None:  # the extracted features are the embedding
-            embedding, n_features = self._extend_extractor(sample, None)
-            head = self.make_head(targets, 0, n_features, n_neighbors)
+            embedding = self._extend_extractor(sample, None)
+            head = self.make_head(targets, 0, embedding.n_features, n_neighbors)
         else:
             n_adjusted = targets.n_adjusted if self.adjusts else 0
             n_outputs = self.params.embedding_dim + n_adjusted
@@ -455,14 +455,14 @@ class NONAArchitecture(Architecture):
     def _make_embedding(self, train: Sample, n_outputs: int) -> nn.Module:
         """Return dense layers on a table's or extracted features. Their last columns are g."""
         if self.extractor is not None:
-            return self._extend_extractor(train, n_outputs)[0]
+            return self._extend_extractor(train, n_outputs)
         sizes = check_layer_sizes(self.params.hidden_layer_sizes)
         first, n_features = self.make_first_layer(train)
         layers = MLPEmbedding(n_features, n_outputs, sizes, skip_connection=True)
         return layers if first is None else nn.Sequential(first, layers)
 
-    def _extend_extractor(self, train: Sample, n_outputs: int | None) -> tuple[nn.Module, int]:
-        """Return the extractor and its n_features, with dense layers if `n_outputs` is given."""
+    def _extend_extractor(self, train: Sample, n_outputs: int | None) -> ExtractorEmbedding:
+        """Return the extractor, with dense layers if `n_outputs` is given."""
         assert self.extractor is not None  # as validated
         extractor, X = make_extractor(self.extractor.module), train.X
         assert isinstance(X, Rows)
@@ -471,8 +471,7 @@ class NONAArchitecture(Architecture):
         if n_outputs is not None:
             sizes = check_layer_sizes(self.params.hidden_layer_sizes)
             layers = MLPEmbedding(n_features, n_outputs, sizes, skip_connection=True)
-        precision = self.extractor.precision
-        return ExtractorEmbedding(extractor, layers, precision, n_features), n_features
+        return ExtractorEmbedding(extractor, layers, self.extractor.precision, n_features)
 
     def make_first_layer(self, train: Sample) -> tuple[nn.Module | None, int]:
         """Return the layer before the dense layers, or None, and the number of its outputs."""
