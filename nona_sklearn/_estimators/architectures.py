@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from numbers import Integral
 from typing import Any, Self
 
 import torch
@@ -18,10 +19,8 @@ from .._data.table_encoder import TableEncoder
 from .._data.training_data import TrainingData
 from .._inference.held_out import (
     KEPT,
-    KEPT_BESIDE_NETWORKS,
     SHARE,
     SHARE_IN_TREND,
-    SHARE_OF_NETWORKS,
     Blend,
 )
 from .._inference.index import ALGORITHMS, check_algorithm, most_found, refuse_too_few
@@ -76,6 +75,8 @@ MAX_TREND_COLUMNS = 2**10
 #: The similarity with which an algorithm must find rows, for values that are no similarity.
 SEARCHED_BY = {"auto": "l2", FEATURES: "l1"}
 START_SAMPLE = 1024  # rows from which initial values are estimated
+#: Options of training that may be 'auto', with values of the architecture.
+RESOLVED = "batch_size", "learning_rate_init", "n_iter_no_change", "pool_size"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -112,38 +113,32 @@ class Architecture:
 
     def validate(self) -> None:
         """Raise an error if parameters are invalid by themselves or in combination."""
-        params = self.params
+        params, n_neighbors = self.params, self.params.n_neighbors
         check_algorithm(params.algorithm, SEARCHED_BY.get(params.similarity, params.similarity))
-        if params.similarity == FEATURES:
-            if self.extractor is not None:
-                raise ValueError(
-                    "feature_extractor must be None with similarity='features', got "
-                    f"{params.feature_extractor!r:.100}"
-                )
-            if params.n_neighbors is None:
-                raise ValueError(
-                    "n_neighbors must be a number or 'auto' with similarity='features', got None"
-                )
+        if params.similarity == FEATURES and self.extractor is not None:
+            raise ValueError(
+                "feature_extractor must be None with similarity='features', got "
+                f"{params.feature_extractor!r:.100}"
+            )
+        if params.similarity == FEATURES and n_neighbors is None:
+            raise ValueError(
+                "n_neighbors must be a number or 'auto' with similarity='features', got None"
+            )
         if params.trend is not None and not isinstance(params.trend, str):
             check_model(params.trend, self.classifies)
-        if self.classifies and (loss := ASSoftmax.of(params.loss)):
-            loss.validate()
-        if self.extractor is not None:
-            self.extractor.validate()
-        n_neighbors, weighting = params.n_neighbors, params.weighting
-        if n_neighbors in (None, "auto"):
-            return
-        if (fixed := make_weighting(weighting).n_neighbors) is not None:
+        loss = ASSoftmax.of(params.loss) if self.classifies else None
+        for component in (loss, self.extractor):
+            if component is not None:
+                component.validate()
+        fixed = make_weighting(params.weighting).n_neighbors
+        if fixed is not None and n_neighbors not in (None, "auto"):
             raise ValueError(
-                f"n_neighbors must be None or 'auto' with weighting={weighting!r}, which has a "
-                f"number of its own, {fixed}, got {n_neighbors}"
+                f"n_neighbors must be None or 'auto' with weighting={params.weighting!r}, which "
+                f"has a number of its own, {fixed}, got {n_neighbors}"
             )
 
     def for_rows(self, data: TrainingData, encoder: TableEncoder | SparseEncoder | None) -> Self:
-        """Return a copy in which trend='auto' and similarity='auto' are resolved for the rows.
-
-        Most tables get 'kernel' and 'features'.
-        """
+        """Return a copy in which trend='auto' and similarity='auto' are resolved for the rows."""
         params, X = self.params, data.sample.X
         suits_kernel = (
             self.can_have_kernel
@@ -158,26 +153,26 @@ class Architecture:
             trend = "kernel" if suits_kernel else self.trend_without_kernel
         if len(data) < self.least_trend_rows:
             trend = None
-        among_features = params.similarity == FEATURES
-        if params.similarity == "auto":
-            # With 'features', the weighting and the step have no effect, so they need their
-            # defaults. With a model as trend, a kernel of the same rows weights the features.
-            algorithm = params.algorithm
-            searches = isinstance(algorithm, str) and "l1" in ALGORITHMS[algorithm]
-            has_kernel = suits_kernel if hasattr(trend, "fit") else trend == "kernel"
-            is_plain = params.weighting == "softmax" and self.has_plain_step
-            among_features = (
-                has_kernel and searches and params.n_neighbors is not None and is_plain
-            )
-        chosen = replace(self, trend=trend, among_features=among_features, encoder=encoder)
-        n_neighbors: Any = chosen.n_neighbors
+        algorithm, n_neighbors = params.algorithm, params.n_neighbors
+        # With a model as trend, a kernel of the same rows weights the features. The weighting and
+        # the step have no effect among the features, so that they need their defaults.
+        among_features = params.similarity == FEATURES or (
+            params.similarity == "auto"
+            and (suits_kernel if hasattr(trend, "fit") else trend == "kernel")
+            and n_neighbors is not None
+            and params.weighting == "softmax"
+            and self.has_plain_step
+            and isinstance(algorithm, str)
+            and "l1" in ALGORITHMS[algorithm]
+        )
         n_networks = getattr(params, "n_estimators", "auto")
-        if n_networks != "auto" and is_whole(n_neighbors, 1) and n_networks > n_neighbors:
+        is_shared = not among_features and n_networks != "auto" and is_whole(n_neighbors, 1)
+        if is_shared and n_networks > n_neighbors:
             raise ValueError(
                 f"n_neighbors must be at least n_estimators={n_networks}, whose networks share "
                 f"it, got {n_neighbors}: increase it, or set n_estimators={n_neighbors}"
             )
-        return chosen
+        return replace(self, trend=trend, among_features=among_features, encoder=encoder)
 
     @property
     def similarity(self) -> str:
@@ -194,11 +189,6 @@ class Architecture:
             return KEPT
         return SHARE_IN_TREND if self.among_features else SHARE
 
-    @property
-    def blend_of_networks(self) -> Blend:
-        """The blend of networks as the trend with rows among the features."""
-        return SHARE_OF_NETWORKS if self.classifies else KEPT_BESIDE_NETWORKS
-
     # -- numbers of networks and of neighbours -------------------------------------------------
 
     def n_networks(self, n_rows: int) -> int:
@@ -208,8 +198,9 @@ class Architecture:
         n_networks = count_networks(n_rows) if self.extractor is None else 1
         if self.trend is not None:
             n_networks = min(n_networks, N_NETWORKS_BESIDE_TREND)
-        most: Any = self.n_neighbors
-        return n_networks if most in (None, "auto") else min(n_networks, int(most))
+        if isinstance(self.n_neighbors, Integral):
+            n_networks = min(n_networks, int(self.n_neighbors))
+        return n_networks
 
     @property
     def n_neighbors(self) -> int | str | None:
@@ -234,10 +225,10 @@ class Architecture:
 
     def n_neighbors_of_networks(self, n_networks: int, n_rows: int) -> list[int | None]:
         """Return the number of neighbours in training of every network; None: all rows."""
-        most: Any = self.n_neighbors
         if self.chooses_n_neighbors:
             start = START_N_NEIGHBORS_OF_CLASSES if self.classifies else START_N_NEIGHBORS
             return [min(start, n_rows)] * n_networks
+        most: Any = self.n_neighbors
         if not is_whole(most, 1):
             return [None] * n_networks
         share, rest = divmod(int(most), n_networks)
@@ -249,17 +240,6 @@ class Architecture:
     def options(self) -> TrainingOptions:
         """The parameter `training`, with its default resolved."""
         return self.params.training or TrainingOptions()
-
-    def setting(self, name: str, n_rows: int) -> Any:
-        """Return an option of training, with 'auto' resolved for `n_rows` training rows."""
-        value = getattr(self.options, name)
-        if value != "auto":
-            return value
-        if n_rows > LARGE and name in self.automatic_of_large:
-            return self.automatic_of_large[name]
-        if self.trend is not None and name in self.automatic_beside_trend:
-            return self.automatic_beside_trend[name]
-        return self.automatic[name]
 
     @property
     def device(self) -> torch.device:
@@ -288,36 +268,32 @@ class Architecture:
             return "batch" if size is None else "memory"
         return pool
 
-    @property
-    def falls_back(self) -> bool:
-        """Whether a network may predict the mean, since no parameter limits its rows."""
-        return self.may_fall_back and self.n_neighbors in (None, "auto")
-
     def config(self, n_rows: int) -> TrainingConfig:
         """Return the configuration of training on `n_rows` rows, without the loss."""
-        params, options = self.params, self.options
-        of_classes: dict = {}
+        params, options, automatic = self.params, self.options, dict(self.automatic)
+        if self.trend is not None:
+            automatic |= self.automatic_beside_trend
+        if n_rows > LARGE:
+            automatic |= self.automatic_of_large
+        settings = {name: getattr(options, name) for name in RESOLVED}
+        settings |= {name: automatic[name] for name in RESOLVED if settings[name] == "auto"}
         if self.classifies:
             # If classes are separable, the log loss decreases by a constant factor for ever, and
             # further training makes a network overconfident.
-            of_classes = {"threshold_mode": "abs", "n_steps": STEPS_OF_CLASSES}
+            settings |= {"threshold_mode": "abs", "n_steps": STEPS_OF_CLASSES}
         return TrainingConfig(
             neighbor_pool=self.neighbor_pool,
-            pool_size=self.setting("pool_size", n_rows),
-            batch_size=self.setting("batch_size", n_rows),
-            learning_rate_init=self.setting("learning_rate_init", n_rows),
             weight_decay=options.weight_decay,
             max_iter=params.max_iter,
-            n_iter_no_change=self.setting("n_iter_no_change", n_rows),
             device=self.device,
             verbose=int(params.verbose),
             extractor=self.extractor,
             average=self.averages,
             refine_on_training=self.in_given_space,
             retries=self.retries,
-            falls_back=self.falls_back,
+            falls_back=self.may_fall_back and self.n_neighbors in (None, "auto"),
             callbacks=check_callbacks(options.callbacks),
-            **of_classes,
+            **settings,
         )
 
     # -- networks ------------------------------------------------------------------------------
@@ -331,6 +307,19 @@ class Architecture:
     ) -> NeighborNetwork:
         """Return an untrained network for a sample, whose rows `train` are training rows."""
         raise NotImplementedError
+
+    def make_head(
+        self, targets: Any, n_adjusted: int, embedding_dim: int, n_neighbors: int | None
+    ) -> Any:
+        """Return an untrained head."""
+        return targets.make_head(
+            self.similarity,
+            None if self.step is None else self.step.for_embedding(embedding_dim),
+            self.params.weighting,
+            learn_temperature=True,
+            n_neighbors=n_neighbors,
+            n_adjusted=n_adjusted,
+        )
 
     def check_rows(self, head: Any, n_rows: int) -> None:
         """Raise if rows are fewer than neighbours, or the algorithm does not suit the head.
@@ -350,18 +339,17 @@ class Architecture:
         if algorithm in ("auto", "brute"):
             return
         n_weighed = head.most_weighed(n_rows)
-        if n_weighed is not None:
-            needed = min(n_weighed + SPARE_ROWS, n_rows)
-            refuse_too_few(algorithm, most_found(algorithm, n_rows), needed)
-            return
-        names = ("n_neighbors", "softstep", "weighting")
-        values = ", ".join(f"{name}={getattr(self.params, name)!r}" for name in names)
-        ends = head.most_nonzero(n_rows) is not None  # although the step depends on all rows
-        remedy = "set algorithm='brute'" if ends else "set n_neighbors, or algorithm='brute'"
-        raise ValueError(
-            f"algorithm={algorithm!r} needs weights that depend on the nearest "
-            f"rows alone; those of {values} do not: {remedy}"
-        )
+        if n_weighed is None:
+            names = ("n_neighbors", "softstep", "weighting")
+            values = ", ".join(f"{name}={getattr(self.params, name)!r}" for name in names)
+            ends = head.most_nonzero(n_rows) is not None  # although the step depends on all rows
+            remedy = "set algorithm='brute'" if ends else "set n_neighbors, or algorithm='brute'"
+            raise ValueError(
+                f"algorithm={algorithm!r} needs weights that depend on the nearest "
+                f"rows alone; those of {values} do not: {remedy}"
+            )
+        needed = min(n_weighed + SPARE_ROWS, n_rows)
+        refuse_too_few(algorithm, most_found(algorithm, n_rows), needed)
 
 
 def table_source(
@@ -383,14 +371,10 @@ class NONAArchitecture(Architecture):
     @classmethod
     def from_params(cls, params: Any) -> Self:
         """Return the architecture that the parameters of an estimator mean."""
-        extractor, classifies = (
-            FeatureExtractor.of(params.feature_extractor),
-            is_classifier(params),
-        )
-        automatic: dict[str, Any] = OF_CLASSES if classifies else OF_TABLES
-        if extractor is not None:
-            automatic = OF_EXTRACTORS
-        adjusts = extractor is None if params.adjust == "auto" else params.adjust
+        extractor = FeatureExtractor.of(params.feature_extractor)
+        classifies, extracts = is_classifier(params), extractor is not None
+        automatic = OF_CLASSES if classifies else OF_TABLES
+        adjusts = not extracts if params.adjust == "auto" else params.adjust
         step = params.softstep
         if isinstance(step, str):
             step = SoftStep(step)
@@ -403,14 +387,14 @@ class NONAArchitecture(Architecture):
             classifies=classifies,
             embedding_similarity="l2",
             extractor=extractor,
-            automatic=automatic,
-            automatic_of_large=OF_LARGE_TABLES if extractor is None else {},
+            automatic=OF_EXTRACTORS if extracts else automatic,
+            automatic_of_large={} if extracts else OF_LARGE_TABLES,
             automatic_beside_trend=BESIDE_TREND,
-            averages=extractor is None,
+            averages=not extracts,
             adjusts=adjusts,
             smoothing=adjusts,
             step=step,
-            can_have_kernel=extractor is None and adjusts,
+            can_have_kernel=adjusts and not extracts,
             has_plain_step=step is None,
             n_networks_set=n_networks,
             # After a warm start, the weights may come from a short training.
@@ -422,7 +406,7 @@ class NONAArchitecture(Architecture):
                 and not params.warm_start
                 and step is None
             ),
-            retries=extractor is None and not params.warm_start,
+            retries=not (extracts or params.warm_start),
         )
 
     def validate(self) -> None:
@@ -456,10 +440,10 @@ class NONAArchitecture(Architecture):
     def build(
         self, sample: Sample, targets: Any, n_neighbors: int | None, train: Any
     ) -> NeighborNetwork:
-        embedding: nn.Module
+        embedding: Any
         if self.params.hidden_layer_sizes is None:  # the extracted features are the embedding
-            embedding, n_features = self._extend_extractor(sample, None)
-            head = self.make_head(targets, 0, n_features, n_neighbors)
+            embedding = self._extend_extractor(sample, None)
+            head = self.make_head(targets, 0, embedding.n_features, n_neighbors)
         else:
             n_adjusted = targets.n_adjusted if self.adjusts else 0
             n_outputs = self.params.embedding_dim + n_adjusted
@@ -468,30 +452,17 @@ class NONAArchitecture(Architecture):
         self.check_rows(head, len(sample))
         return NeighborNetwork(embedding, head)
 
-    def make_head(
-        self, targets: Any, n_adjusted: int, embedding_dim: int, n_neighbors: int | None
-    ) -> Any:
-        """Return an untrained head."""
-        return targets.make_head(
-            self.similarity,
-            None if self.step is None else self.step.for_embedding(embedding_dim),
-            self.params.weighting,
-            learn_temperature=True,
-            n_neighbors=n_neighbors,
-            n_adjusted=n_adjusted,
-        )
-
     def _make_embedding(self, train: Sample, n_outputs: int) -> nn.Module:
         """Return dense layers on a table's or extracted features. Their last columns are g."""
         if self.extractor is not None:
-            return self._extend_extractor(train, n_outputs)[0]
+            return self._extend_extractor(train, n_outputs)
         sizes = check_layer_sizes(self.params.hidden_layer_sizes)
         first, n_features = self.make_first_layer(train)
         layers = MLPEmbedding(n_features, n_outputs, sizes, skip_connection=True)
         return layers if first is None else nn.Sequential(first, layers)
 
-    def _extend_extractor(self, train: Sample, n_outputs: int | None) -> tuple[nn.Module, int]:
-        """Return the extractor and its n_features, with dense layers if `n_outputs` is given."""
+    def _extend_extractor(self, train: Sample, n_outputs: int | None) -> ExtractorEmbedding:
+        """Return the extractor, with dense layers if `n_outputs` is given."""
         assert self.extractor is not None  # as validated
         extractor, X = make_extractor(self.extractor.module), train.X
         assert isinstance(X, Rows)
@@ -500,8 +471,7 @@ class NONAArchitecture(Architecture):
         if n_outputs is not None:
             sizes = check_layer_sizes(self.params.hidden_layer_sizes)
             layers = MLPEmbedding(n_features, n_outputs, sizes, skip_connection=True)
-        precision = self.extractor.precision
-        return ExtractorEmbedding(extractor, layers, precision, n_features), n_features
+        return ExtractorEmbedding(extractor, layers, self.extractor.precision, n_features)
 
     def make_first_layer(self, train: Sample) -> tuple[nn.Module | None, int]:
         """Return the layer before the dense layers, or None, and the number of its outputs."""
@@ -576,14 +546,8 @@ class SoftStepArchitecture(Architecture):
         X: Any = sample.X
         params, n_features = self.params, X.shape[1]
         embedding_dim = n_features if self.in_given_space else params.embedding_dim
+        head = self.make_head(targets, 0, embedding_dim, n_neighbors)
         assert self.step is not None
-        head = targets.make_head(
-            self.similarity,
-            self.step.for_embedding(embedding_dim),
-            params.weighting,
-            learn_temperature=True,
-            n_neighbors=n_neighbors,
-        )
         on_ranks = self.step.on == "rank"
         if not self.in_given_space and on_ranks and not head.weighting.depends_on_similarity:
             raise ValueError(
@@ -592,13 +556,12 @@ class SoftStepArchitecture(Architecture):
                 f"learn from; use softstep=SoftStep({self.step.step!r}, on='similarity')"
             )
         self.check_rows(head, len(X))
-        embedding: nn.Module
+        embedding: nn.Module = nn.Identity()
         if not self.in_given_space:
             sizes = check_layer_sizes(params.hidden_layer_sizes)
             embedding = MLPEmbedding(n_features, embedding_dim, sizes)
-        else:
-            weighs = params.learn_feature_weights
-            embedding = FeatureWeights(n_features) if weighs else nn.Identity()
+        elif params.learn_feature_weights:
+            embedding = FeatureWeights(n_features)
         network = NeighborNetwork(embedding, head)
         if len(X) > START_SAMPLE:  # rows may be sorted
             X = X[torch.randperm(len(X))[:START_SAMPLE]]

@@ -41,7 +41,7 @@ from .queries import (
     evaluate,
     fitted_snapshot,
     ids_or_names,
-    nearest,
+    number_of_neighbors,
     query_names,
     read_queries,
     refuse_targets_alone,
@@ -501,9 +501,12 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         """
         check_flag("return_distance", return_distance)
         check_flag("return_names", return_names)
-        bank, distances, positions = nearest(self, X, n_neighbors)
-        labels = ids_or_names(bank, positions, return_names)
-        return (distances, labels) if return_distance else labels
+        k = number_of_neighbors(self, n_neighbors)
+        fitted, evaluation = evaluate(self, X)
+        check_n_neighbors(k, len(fitted.bank_) - (X is None))
+        distances, positions = evaluation.nearest(k)
+        labels = ids_or_names(fitted.bank_, positions.cpu().numpy(), return_names)
+        return (distances.cpu().numpy(), labels) if return_distance else labels
 
     @property
     def target_names_(self) -> tuple[str, ...] | None:

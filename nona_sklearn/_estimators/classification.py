@@ -22,16 +22,13 @@ if TYPE_CHECKING:
 OF_REGRESSORS = "predict_quantiles", "predict_cdf", "sample_y", "calibrate", "calibration_"
 
 
-def probabilities_of(estimator: Any, X: Any) -> tuple[Any, Tensor]:
-    """Return the snapshot of an estimator and the probabilities of all classes, (q, C)."""
-    fitted, evaluations = evaluate_in_blocks(estimator, X)
-    return fitted, torch.cat([evaluation.mean() for evaluation in evaluations])
-
-
 class NeighborClassifier(ClassifierMixin, NeighborEstimator):
     """A neighbour estimator whose targets are classes."""
 
-    _probabilities = staticmethod(probabilities_of)
+    def _probabilities(self, X: Any) -> tuple[Any, Tensor]:
+        """Return a snapshot and the probabilities of all classes, (q, C)."""
+        fitted, evaluations = evaluate_in_blocks(self, X)
+        return fitted, torch.cat([evaluation.mean() for evaluation in evaluations])
 
     if not TYPE_CHECKING:  # a type checker would accept every name as a method
 
@@ -88,7 +85,7 @@ class NeighborClassifier(ClassifierMixin, NeighborEstimator):
         >>> knn.predict([[2], [6]])
         array(['red', 'white'], dtype='<U5')
         """
-        fitted, probabilities = self._probabilities(self, X)
+        fitted, probabilities = self._probabilities(X)
         return fitted.targets_.decode(probabilities)
 
     def predict_proba(self, X: Any) -> np.ndarray | Any:
@@ -117,7 +114,7 @@ class NeighborClassifier(ClassifierMixin, NeighborEstimator):
         array([[1.  , 0.  ],
                [0.67, 0.33]])
         """
-        fitted, probabilities = self._probabilities(self, X)
+        fitted, probabilities = self._probabilities(X)
         arrays = [p.cpu().numpy() for p in probabilities.split(fitted.targets_.sizes, dim=1)]
         return arrays if fitted.targets_.several else arrays[0]
 

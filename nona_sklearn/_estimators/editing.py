@@ -28,6 +28,14 @@ from .._utils.validation import (
 )
 from .queries import fitted_input, read_queries, times_given
 
+#: Limits on pairs of queries and rows in a compression: if rows are searched, and if all weights
+#: are held.
+SEARCHED_PAIRS, WEIGHED_PAIRS = 2**33, 2**25
+
+MOST_ATTEMPTS = 20  # of an edit while concurrent threads fit
+
+Change = Callable[[NeighborBank], NeighborBank]
+
 
 def forget_levels(estimator: Any, before: NeighborBank) -> None:
     """Remove a level from the estimator's encoder if all its rows in the bank `before` have left.
@@ -60,15 +68,6 @@ def _distinct_levels(banks: Iterable[Tensor]) -> list[set[int]]:
     """Return the codes of the levels in all banks, one set per category."""
     columns = [[set(column.unique().tolist()) - {-1} for column in codes.T] for codes in banks]
     return [set().union(*category) for category in zip(*columns, strict=True)]
-
-
-#: Limits on pairs of queries and rows in a compression: if rows are searched, and if all weights
-#: are held.
-SEARCHED_PAIRS, WEIGHED_PAIRS = 2**33, 2**25
-
-MOST_ATTEMPTS = 20  # of an edit while concurrent threads fit
-
-Change = Callable[[NeighborBank], NeighborBank]
 
 
 def edit(estimator: Any, prepare: Callable[[Any], Change]) -> tuple[NeighborBank, NeighborBank]:
@@ -150,8 +149,15 @@ def removal(ids: Any, names: Any) -> Change:
     """Return the change that removes rows, given by their ids or by their names."""
     if (ids is None) == (names is None):
         raise ValueError("exactly one of ids and names must be given")
-    ids = None if ids is None else check_ids(ids)
-    names = None if names is None else _list_names(names)
+    if ids is not None:
+        ids = check_ids(ids)
+    else:
+        # A string or a tuple is one name.
+        several = np.iterable(names) and not isinstance(names, str | bytes | tuple)
+        names = list(names) if several else [names]
+        for name in names:
+            if not isinstance(name, Hashable):
+                raise ValueError(f"names must be labels of an index, got {name!r}")
 
     def remove(bank: NeighborBank) -> NeighborBank:
         removed = bank.positions(ids) if names is None else bank.positions_of_names(names)
@@ -198,13 +204,3 @@ def validate_targets(fitted: Any, y: Any, n_rows: int) -> Tensor:
     bank = fitted.bank_
     values = values_of_new(fitted.targets_, y, n_rows, bank.target_names, bank.targets.shape[1:])
     return values.to(bank.targets.device)
-
-
-def _list_names(names: Any) -> list:
-    """Return a list of names. A string or a tuple is one name."""
-    several = np.iterable(names) and not isinstance(names, str | bytes | tuple)
-    names = list(names) if several else [names]
-    for name in names:
-        if not isinstance(name, Hashable):
-            raise ValueError(f"names must be labels of an index, got {name!r}")
-    return names

@@ -46,6 +46,17 @@ from .queries import encoded_features, evaluate, explanation_of, fitted_snapshot
 
 ROUNDING = 1e-5  # of embeddings in float32, relative to their largest entry
 CALLER_OF_EXPLAIN = 3  # the level of the stack
+N_NAMED_COLUMNS = 3  # named as differing most
+UNEQUAL = 1.0  # difference of two categories, in units of a number's spread
+ORDERED = "number", "duration", "date"  # kinds of columns with differences
+N_LISTED = 5  # rows or columns in a message
+OTHER = "other"  # the part of no column: shrinkage, bounds, left-out trends
+INTERPLAY = "interplay"  # the joint part of columns, with networks as the trend
+N_STEPS = 32  # points on the line between two rows
+ROWS_AT_ONCE = 2**13
+
+#: Maps rows (m, d), and the positions (m,) of their pairs, to values (m,).
+PairFunction = Callable[[Tensor, Tensor], Tensor]
 
 
 def explain(estimator: Any, X: Any, n_neighbors: int | None = None) -> Explanation:
@@ -61,12 +72,9 @@ def explain(estimator: Any, X: Any, n_neighbors: int | None = None) -> Explanati
     positions = _stored_positions(fitted, evaluation, explanation, labels)
     is_stored = np.flatnonzero(positions >= 0)
     if len(is_stored):
-        first = int(is_stored[0])
+        first, n_more = int(is_stored[0]), len(is_stored) - 1
         name = fitted.bank_.names_of(slice(None)).tolist()[positions[first]]
-        query, n_more = (
-            f"X[{first}]" if labels is None else repr(labels[first]),
-            len(is_stored) - 1,
-        )
+        query = f"X[{first}]" if labels is None else repr(labels[first])
         more = f", and {n_more} further queries are like it" if n_more else ""
         warnings.warn(
             f"{about_stored_row(query, name)}{more}. Without themselves, stored rows are "
@@ -176,11 +184,6 @@ def _may_be_names(labels: np.ndarray, names: np.ndarray) -> bool:
 
 
 # -- features of neighbours and queries ---------------------------------------------------------
-
-N_NAMED_COLUMNS = 3  # named as differing most
-UNEQUAL = 1.0  # difference of two categories, in units of a number's spread
-ORDERED = "number", "duration", "date"  # kinds of columns with differences
-N_LISTED = 5  # rows or columns in a message
 
 
 @dataclass(frozen=True)
@@ -309,40 +312,34 @@ def read_features(X: Any, like: list[Column] | None = None) -> list[ComparedColu
 
 def rows_of_bank(bank: NeighborBank, features: Any) -> np.ndarray:
     """Return the positions of the bank's rows in a table, (n,), by their names or their ids."""
-    ids, labels = bank.ids.cpu().numpy(), index_of(features)
-    if bank.names is None or labels is None:
-        return _rows_of_ids(ids, len(features), int(bank.next_id))
-    names = bank.names.tolist()
-    if ids.max() < len(labels) and labels[ids].tolist() == names:
-        return ids
-    positions = {label: i for i, label in enumerate(labels.tolist())}
-    lacking = [name for name in names if name not in positions]
-    if lacking and are_row_numbers(labels):
-        return _rows_of_ids(ids, len(features), int(bank.next_id))
-    if lacking:
-        raise ValueError(
-            f"features must have a row for each name in the bank, it lacks {_listed(lacking)}"
-        )
-    if len(positions) < len(labels):
-        repeated = [label for i, label in enumerate(labels) if positions[label] != i]
-        raise ValueError(
-            "features must have the rows given to fit in their order, or a different name for "
-            f"each row, got several rows called {_listed(repeated)}"
-        )
-    return np.array([positions[name] for name in names])
-
-
-def _rows_of_ids(ids: np.ndarray, n_rows: int, n_given: int) -> np.ndarray:
-    """Return the ids, which are positions in a table of all given rows, or raise an error."""
-    if lacking := ids[ids >= n_rows].tolist():
+    ids, labels, n_rows = bank.ids.cpu().numpy(), index_of(features), len(features)
+    if bank.names is not None and labels is not None:
+        names = bank.names.tolist()
+        if ids.max() < n_rows and labels[ids].tolist() == names:
+            return ids
+        positions = {label: i for i, label in enumerate(labels.tolist())}
+        lacking = [name for name in names if name not in positions]
+        if lacking and not are_row_numbers(labels):
+            raise ValueError(
+                f"features must have a row for each name in the bank, it lacks {_listed(lacking)}"
+            )
+        if not lacking and len(positions) < n_rows:
+            repeated = [label for i, label in enumerate(labels) if positions[label] != i]
+            raise ValueError(
+                "features must have the rows given to fit in their order, or a different name "
+                f"for each row, got several rows called {_listed(repeated)}"
+            )
+        if not lacking:
+            return np.array([positions[name] for name in names])
+    if lacking := ids[ids >= n_rows].tolist():  # ids are positions in a table of all given rows
         raise ValueError(
             "features must have the rows given to fit and then the added ones: it has "
             f"{n_rows} rows, and lacks those of the ids {_listed(lacking)}"
         )
-    if n_rows > n_given:
+    if n_rows > bank.next_id:
         raise ValueError(
             "features must have the rows given to fit and then the added ones, "
-            f"{n_given} in all, got {n_rows}"
+            f"{int(bank.next_id)} in all, got {n_rows}"
         )
     return ids
 
@@ -362,10 +359,7 @@ def columns_beside(
     queries: list[ComparedColumn],
     taken: Collection[str],
 ) -> dict[str, np.ndarray]:
-    """Return the column "differs" and the columns of the features, (m,).
-
-    A feature is renamed if its name is `taken`.
-    """
+    """Return the column "differs" and the columns of the features, (m,), with names not taken."""
     shown: dict[str, np.ndarray] = {}
     for row, query in zip(rows, queries, strict=True):
         name = free_name(row.name, {*taken, "differs", *shown})
@@ -398,27 +392,20 @@ def _beside(explanation: Explanation, rows: np.ndarray, queries: np.ndarray) -> 
 def differences_of(
     explanation: Explanation, rows: ComparedColumn, queries: ComparedColumn
 ) -> np.ndarray:
-    """Return the differences of a feature between neighbours and queries, (m,).
-
-    Differences of numbers are relative to their spread in the bank.
-    """
+    """Return differences of a feature between neighbours and queries, (m,), in spreads."""
     lines = explanation.of_rows
     row_values, query_values, are_numbers = comparable(rows, queries)
     neighbor = row_values[explanation.positions[lines]]
     query = query_values[explanation.of_query[lines]]
     if not are_numbers:
         return UNEQUAL * np.not_equal(neighbor, query, dtype=object).astype(bool)
-    n_gaps = np.isnan(neighbor).astype(int) + np.isnan(query)
-    spread = _spread(row_values[~np.isnan(row_values)])
-    differences = abs(neighbor - query) / spread if spread else UNEQUAL * (neighbor != query)
+    n_gaps, known = np.isnan(neighbor).astype(int) + np.isnan(query), ~np.isnan(row_values)
+    differences = UNEQUAL * (neighbor != query)
+    if known.any():
+        numbers = row_values[known]
+        spread = np.subtract(*np.quantile(numbers, [0.75, 0.25])) or numbers.std()
+        differences = abs(neighbor - query) / spread if spread else differences
     return np.select([n_gaps == 1, n_gaps == 2], [UNEQUAL, 0.0], differences)
-
-
-def _spread(values: np.ndarray) -> float:
-    """Return the interquartile range of numbers, or their standard deviation if that is 0."""
-    if not len(values):
-        return 0.0
-    return np.subtract(*np.quantile(values, [0.75, 0.25])) or values.std()
 
 
 def largest_differences(differences: list[np.ndarray]) -> np.ndarray:
@@ -430,15 +417,6 @@ def largest_differences(differences: list[np.ndarray]) -> np.ndarray:
     order = np.argsort(-by_column, axis=1, kind="stable")[:, :N_NAMED_COLUMNS]
     differs = np.take_along_axis(by_column, order, axis=1) > 0
     return np.where(differs, order, by_column.shape[1])
-
-
-OTHER = "other"  # the part of no column: shrinkage, bounds, left-out trends
-INTERPLAY = "interplay"  # the joint part of columns, with networks as the trend
-N_STEPS = 32  # points on the line between two rows
-ROWS_AT_ONCE = 2**13
-
-#: Maps rows (m, d), and the positions (m,) of their pairs, to values (m,).
-PairFunction = Callable[[Tensor, Tensor], Tensor]
 
 
 # -- attribution of the change of a function ---------------------------------------------------

@@ -59,22 +59,24 @@ def warn_if_in_vain(estimator: Any, training: Training) -> None:
     mean = "frequencies of the classes" if is_classifier(estimator) else "mean of y"
     instead = " All predict it instead."
     network, bank = trained(estimator)
+    by_chance = outputs_by_chance(network.head)
     if most_are_in_vain(training.history):
         n_in_vain = sum("in_vain" in epoch for epoch in training.history)
         problem = (
-            f"{n_in_vain} of {len(training.histories)} networks predict validation rows no better "
+            f"{n_in_vain} of {len(training.splits)} networks predict validation rows no better "
             f"than the {mean}."
         )
-        offset = None if bank is None else bank.neighbors.offset
-        if not training.architecture.falls_back:
+        if not training.config.falls_back:
             instead = ""
-        elif offset is not None:
+        elif (offset := bank.neighbors.offset) is not None:
             instead += f" The share of the trend in predictions is {offset.share:.2f}."
-    elif by_chance := outputs_by_chance(network.head):
-        problem = (
-            f"The networks predict validation rows no better than the {mean}, within chance"
-            f"{_of_outputs(estimator, by_chance)}."
-        )
+    elif by_chance:
+        problem = f"The networks predict validation rows no better than the {mean}, within chance"
+        n_outputs = bank.neighbors.columns.shape[1]
+        if len(by_chance) < n_outputs:
+            names = estimator.target_names_ or [f"output {i}" for i in range(n_outputs)]
+            problem += f", for {', '.join(names[i] for i in by_chance)}"
+        problem += "."
     else:
         return
     warnings.warn(
@@ -83,15 +85,6 @@ def warn_if_in_vain(estimator: Any, training: Training) -> None:
         UserWarning,
         stacklevel=CALLER_OF_FIT,
     )
-
-
-def _of_outputs(estimator: Any, outputs: list[int]) -> str:
-    """Return the names of outputs for a message, or "" if it is about all outputs."""
-    n_outputs = estimator.bank_.neighbors.columns.shape[1]
-    if len(outputs) == n_outputs:
-        return ""
-    names = estimator.target_names_ or [f"output {i}" for i in range(n_outputs)]
-    return f", for {', '.join(names[i] for i in outputs)}"
 
 
 def warn_of_relations(estimator: Any, X: Any, training: Training) -> None:
@@ -133,7 +126,6 @@ def _of_errors(columns: list[Column], estimator: Any, training: Training) -> Ite
     """Yield messages about relations that reduce the errors of validation rows."""
     network, bank = trained(estimator)
     data, encoder = training.data, training.architecture.encoder
-    assert bank is not None
     for relation, rows, remedy, column in _candidates(columns, data):
         unrelated = None
         if isinstance(encoder, TableEncoder) and column is not None:
@@ -205,7 +197,13 @@ def _lag_of(column: Column, y: np.ndarray, in_order: np.ndarray) -> int | None:
     rows = np.unique(np.linspace(0, len(y) - 1, N_LAG_ROWS).astype(int))
     rows = rows[np.isfinite(column.values[rows])]
     values = column.values[rows]
-    if len(np.unique(values)) < LEAST_LAG_VALUES or not _are_among(values, in_order):
+    if len(np.unique(values)) < LEAST_LAG_VALUES:
+        return None
+    # Whether enough values are among the targets is quick to test, and excludes most columns.
+    after = np.searchsorted(in_order, values).clip(max=len(in_order) - 1)
+    nearest = abs(values - in_order[[after, np.maximum(after - 1, 0)]]).min(axis=0)
+    n_equal = np.count_nonzero(nearest <= 2 * ROUNDED * abs(values))
+    if n_equal < LEAST_LAGGED * LEAST_LAG_ROWS:
         return None
     lags = np.arange(1, min(LARGEST_LAG, len(y) // 2) + 1)
     before = rows[:, None] - lags
@@ -216,17 +214,6 @@ def _lag_of(column: Column, y: np.ndarray, in_order: np.ndarray) -> int | None:
     if not len(lags) or shares.max() < LEAST_LAGGED or np.median(shares) > LEAST_LAGGED / 2:
         return None
     return int(lags[shares.argmax()])
-
-
-def _are_among(values: np.ndarray, in_order: np.ndarray) -> bool:
-    """Return whether enough values, (m,), are among the sorted targets for a lag.
-
-    The test is quick and excludes most columns.
-    """
-    after = np.searchsorted(in_order, values).clip(max=len(in_order) - 1)
-    nearest = abs(values - in_order[[after, np.maximum(after - 1, 0)]]).min(axis=0)
-    n_equal = np.count_nonzero(nearest <= 2 * ROUNDED * abs(values))
-    return bool(n_equal >= LEAST_LAGGED * LEAST_LAG_ROWS)
 
 
 def _identifiers(column: Column) -> np.ndarray | None:

@@ -28,6 +28,8 @@ from .._inference.calibration import (
 )
 from .._inference.distribution import Calibration
 from .._inference.held_out import (
+    KEPT_BESIDE_NETWORKS,
+    SHARE_OF_NETWORKS,
     Blend,
     Unseen,
     ValidationRows,
@@ -42,10 +44,10 @@ from .._network.network import NeighborNetwork, average, embed
 from .._training.loop import (
     TrainingConfig,
     check_convergence,
-    count_at_a_time,
     most_are_in_vain,
     pace_of,
     train_networks,
+    workers,
 )
 from .._training.progress import Budget, seconds_of
 from .._trend.additive_trend import AdditiveTrend
@@ -63,8 +65,6 @@ from .queries import embed_rows, embed_unknown, trained
 
 #: Rows behind a prediction among the features, for numbers and for classes.
 N_ROWS, N_ROWS_OF_CLASSES = 15, 20
-
-
 #: Parameters on which the shapes or the meaning of a network's weights depend.
 OF_NETWORKS = (
     *("feature_extractor", "hidden_layer_sizes", "embedding_dim", "numerical_embedding", "adjust"),
@@ -89,16 +89,7 @@ class Training:
     trend: Trend | None  # beside the networks
     feature_weights: Tensor | None  # (n_features,), to find rows among the features
     network: NeighborNetwork  # the average of the networks
-    histories: list[list[dict]]  # epochs by network
-
-    @property
-    def history(self) -> list[dict]:
-        """Epochs of all networks, with the network's position as ``estimator``."""
-        return [
-            {"estimator": i, **epoch}
-            for i, epochs in enumerate(self.histories)
-            for epoch in epochs
-        ]
+    history: list[dict]  # epochs of all networks, with the network's number as ``estimator``
 
 
 def train(
@@ -140,9 +131,11 @@ def train(
     source.store(estimator)
     valid = None
     if validation is not None:
-        _check_validation_set(validation, data)
+        _check_joining(validation, data)
         valid = validation.encode(source, targets, data, labels_of_fit(estimator) or ())
-        _check_some_are_later(valid, data.sample)
+        earlier = data.sample.times
+        if earlier is not None and valid.times is not None and valid.times.max() <= earlier.min():
+            raise ValueError("X_val must have rows that a row of X is earlier than, got none")
 
     # Choose the space, the trend and the number of networks.
     architecture = architecture.for_rows(data, getattr(estimator, "features_", None))
@@ -164,41 +157,25 @@ def train(
     seeds = random_state.randint(2**31, size=n_networks)
 
     # Fit the trend.
-    trend = None
-    if architecture.trend is not None:
-        is_named = isinstance(architecture.trend, str)
-        trend = fit_trend(
-            architecture.trend,
-            data,
-            targets,
-            seed=0 if is_named else random_state.randint(2**31),
-            n_jobs=n_jobs,
-            verbose=int(estimator.verbose),
-        )
+    verbose = int(estimator.verbose)
+    trend = fit_trend(architecture.trend, data, targets, random_state, n_jobs, verbose)
     weights = feature_weights(trend, data) if architecture.among_features else None
 
-    # Train the networks, on residuals of an additive trend if `learns_residuals`.
+    # Train the networks.
     sample, valid_sample = data.sample, valid
-    beside = additive_beside(trend, data, targets) if architecture.learns_residuals else None
-    if beside is not None:
-        values = torch.from_numpy(beside.of_rows(np.asarray(data.selection.indices), None))
-        sample = replace(sample, offset=targets.encode(values.reshape(sample.y.shape)))
-        if valid is not None:
-            rows: Any = TableRows(valid.X)  # type: ignore[arg-type]  # of a table
-            values = (
-                beside(rows) if valid.times is None else beside.from_earlier(rows, valid.times)
-            )
-            offset = targets.encode(values.reshape(valid.y.shape))
-            valid_sample = replace(valid, offset=offset)
+    if architecture.learns_residuals and trend is not None:
+        sample, valid_sample = _beside_additive(trend, data, targets, valid)
     networks = _initial_networks(estimator, architecture, sample, targets, seeds, splits)
     if budget.ends:
         budget = budget.reserve(_seconds_to_embed(networks, sample.X))
     trained_networks = train_networks(
         networks, sample, splits, seeds, config, budget, n_jobs, valid=valid_sample
     )
-    networks = [network for network, _ in trained_networks]
-    for network in networks:
+    networks, history = [], []
+    for i, (network, epochs) in enumerate(trained_networks):
         in_units_of_targets(network.head, targets)
+        networks.append(network)
+        history += [{"estimator": i, **epoch} for epoch in epochs]
     return Training(
         architecture=replace(architecture, among_features=weights is not None),
         config=config,
@@ -211,7 +188,7 @@ def train(
         trend=trend,
         feature_weights=weights,
         network=average(networks).freeze(),
-        histories=[epochs for _, epochs in trained_networks],
+        history=history,
     )
 
 
@@ -224,20 +201,19 @@ def fit_bank(estimator: Any, training: Training) -> tuple[NeighborNetwork, Neigh
     network, config = training.network, training.config
     bank = _make_bank(training, estimator.algorithm)
     too_far = bank.embeddings.abs() > largest_entry(bank.embeddings)  # distances would overflow
-    embeddings = bank.embeddings.masked_fill(too_far, math.inf)
-    check_convergence([embeddings], config.learning_rate_init, config.weight_decay)
+    check_convergence([bank.embeddings.masked_fill(too_far, math.inf)], config)
     (evaluation,) = bank.evaluate(network.head, leave_out="group").without_isolated()
     some = evaluation[np.arange(min(CHECKED, len(evaluation)))]
-    check_convergence([some.mean()], config.learning_rate_init, config.weight_decay)
+    check_convergence([some.mean()], config)
     unseen = _unseen_rows(estimator, training, network, bank)
 
     # Fit the trend's share on rows that the networks did not train on.
-    blend, blend_of_networks = architecture.blend, architecture.blend_of_networks
-    if architecture.falls_back and most_are_in_vain(training.history):
+    deviation: dict[str, Any] = {}
+    if config.falls_back and most_are_in_vain(training.history):
         # The networks predict the mean, so that the rows alone decide the share.
-        blend = replace(blend, deviation=math.inf)
-        blend_of_networks = replace(blend_of_networks, deviation=math.inf)
+        deviation["deviation"] = math.inf
     if bank.trend is not None:
+        blend = replace(architecture.blend, **deviation)
         bank = fit_share(blend, network.head, bank, unseen)
     if not architecture.classifies:
         judged = converged_networks(training.history, bank.trend is not None)
@@ -247,32 +223,23 @@ def fit_bank(estimator: Any, training: Training) -> tuple[NeighborNetwork, Neigh
 
     # Find rows among the features; the networks become their trend.
     if training.feature_weights is not None:
-        assert isinstance(data.sample.X, Tensor)  # a table
-        network, bank = find_among_features(
-            network,
-            bank,
-            data.sample.X,
-            training.feature_weights,
-            targets,
-            estimator.n_neighbors,
-            architecture.blend_of_networks,
-        )
+        blend = SHARE_OF_NETWORKS if architecture.classifies else KEPT_BESIDE_NETWORKS
+        blend = replace(blend, **deviation)
+        network, bank = find_among_features(training, bank, estimator.n_neighbors, blend)
         unseen = _unseen_rows(estimator, training, network, bank)
-        bank = fit_share(blend_of_networks, network.head, bank, unseen)
+        bank = fit_share(blend, network.head, bank, unseen)
     if not architecture.classifies:
-        chose_n_neighbors = estimator.n_neighbors == "auto"
-        calibration = _calibration(network, bank, unseen, chose_n_neighbors)
+        calibration = _calibration(network, bank, unseen, estimator.n_neighbors == "auto")
         bank = replace(bank, calibration=calibration)
     if data.levels is not None:
-        unknown = _unknown_levels(training, bank)
-        bank = replace(bank, unknown_levels=unknown)
+        bank = replace(bank, unknown_levels=_unknown_levels(training, bank))
     return network, bank
 
 
 def set_fitted(estimator: Any, training: Training, network: NeighborNetwork) -> None:
     """Set the fitted attributes of an estimator except the bank."""
     architecture, trend, data = training.architecture, training.trend, training.data
-    indices, history = data.selection.indices, training.history
+    indices = data.selection.indices
     estimator.network_ = network
     estimator.targets_ = training.targets
     estimator.trend_ = None if trend is None else architecture.trend
@@ -283,8 +250,8 @@ def set_fitted(estimator: Any, training: Training, network: NeighborNetwork) -> 
     estimator.validation_indices_ = [
         None if split.valid is None else indices[split.valid] for split in training.splits
     ]
-    estimator.history_ = history
-    estimator.n_iter_ = len(history)
+    estimator.history_ = training.history
+    estimator.n_iter_ = len(training.history)
     if hasattr(estimator, "class_weight"):
         estimator._class_factors = data.class_factors
 
@@ -292,15 +259,7 @@ def set_fitted(estimator: Any, training: Training, network: NeighborNetwork) -> 
 # -- the rows ----------------------------------------------------------------------------------
 
 
-def _check_some_are_later(valid: Sample, train: Sample) -> None:
-    """Raise if no validation row has an earlier training row."""
-    if valid.times is None or train.times is None:
-        return
-    if not (valid.times > train.times.amin()).any():
-        raise ValueError("X_val must have rows that a row of X is earlier than, got none")
-
-
-def _check_validation_set(validation: ValidationSet, data: TrainingData) -> None:
+def _check_joining(validation: ValidationSet, data: TrainingData) -> None:
     """Raise if the names or the times do not allow the validation rows to join the bank."""
     labels = Names.of(validation.X, validation.y).rows
     if validation.joins and labels is not None:
@@ -313,6 +272,117 @@ def _check_validation_set(validation: ValidationSet, data: TrainingData) -> None
             "add_validation=True needs the times of X_val, got an array, which is of X: name a "
             "column as times, or add the rows by add_neighbors after fit"
         )
+
+
+# -- the trend ---------------------------------------------------------------------------------
+
+
+def fit_trend(
+    choice: Any,
+    data: TrainingData,
+    targets: Any,
+    random_state: np.random.RandomState,
+    n_jobs: int | None,
+    verbose: int,
+) -> Trend | None:
+    """Return a fitted trend, by its name or from a model, or None if it cannot be fitted."""
+    ids, weights = np.asarray(data.selection.indices), data.log_prior
+    trend: Trend | None = None
+    if isinstance(choice, str):
+        trend = _fit_named(choice, data, targets)
+    elif choice is not None:
+        y: Any = data.values.reshape(len(data), -1)
+        answers: Numbers | Classes = Numbers(y.shape[1])
+        if isinstance(targets, ClassTargets):
+            y, answers = targets.decode(y), Classes(targets.classes)
+        times = data.sample.times
+        trend = ModelTrend.fit(
+            choice,
+            answers,
+            ids,
+            data.table,
+            np.asarray(y).reshape(len(data), -1),
+            None if weights is None else data.selection.unit * weights.double().exp().numpy(),
+            data.groups,
+            None if times is None else times.numpy(),
+            random_state.randint(2**31),
+            n_jobs,
+            verbose,
+        )
+    if trend is None or not isinstance(targets, ClassTargets):
+        return trend
+    X, y, left_out = _encoded(data)
+    rows = TableRows(torch.from_numpy(X))
+    return ClassTrend.fit(trend, ids, rows, y, left_out.weights, targets.sizes)
+
+
+def _beside_additive(
+    trend: Trend, data: TrainingData, targets: Any, valid: Sample | None
+) -> tuple[Sample, Sample | None]:
+    """Return training and validation rows whose residuals of an additive trend are learned.
+
+    Residuals of a more flexible trend contradict one another at near rows.
+    """
+    additive: Trend | None = trend
+    if not isinstance(trend, AdditiveTrend):
+        additive = _fit_named("additive", data, targets)
+    if additive is None:
+        return data.sample, valid
+
+    def with_offset(sample: Sample, values: Tensor) -> Sample:
+        return replace(sample, offset=targets.encode(values.reshape(sample.y.shape)))
+
+    ids = np.asarray(data.selection.indices)
+    sample = with_offset(data.sample, torch.from_numpy(additive.of_rows(ids, None)))
+    if valid is None:
+        return sample, None
+    rows: Any = TableRows(valid.X)  # type: ignore[arg-type]  # of a table
+    if valid.times is None:
+        return sample, with_offset(valid, additive(rows))
+    return sample, with_offset(valid, additive.from_earlier(rows, valid.times))
+
+
+def _fit_named(name: str, data: TrainingData, targets: Any) -> Trend | None:
+    """Return the additive trend or the kernel, fitted to the encoded features."""
+    X, y, rows = _encoded(data)
+    center = targets.restore(torch.zeros(1, y.shape[1], dtype=torch.float64))[0]
+    center, unit = (numbers.reshape(-1).double().numpy() for numbers in (center, targets.unit))
+    ids = np.asarray(data.selection.indices)
+    if name == "additive":
+        return AdditiveTrend.fit(ids, X, y, rows, center, unit)
+    # For one-hot rows, a kernel with a peak has a higher log loss on most tables.
+    peaks = (0.0,) if isinstance(targets, ClassTargets) else PEAKS
+    return KernelTrend.fit(ids, X, y, rows, center, unit, peaks)
+
+
+def _encoded(data: TrainingData) -> tuple[np.ndarray, np.ndarray, LeftOut]:
+    """Return features (n, n_features), targets (n, n_outputs), and related rows with weights."""
+    sample, prior = data.sample, data.log_prior
+    assert isinstance(sample.X, Tensor)  # only a table has a trend
+    rows = LeftOut(
+        np.ones(len(data)) if prior is None else normalize_mean(prior).double().numpy(),
+        None if sample.groups is None else sample.groups.numpy(),
+        None if sample.times is None else sample.times.numpy(),
+    )
+    return sample.X.numpy(), sample.y.reshape(len(data), -1).double().numpy(), rows
+
+
+def feature_weights(trend: Trend | None, data: TrainingData) -> Tensor | None:
+    """Return a kernel's weights of the features, (n_features,), or None if all rows stay alike."""
+    of_targets = trend.trend if isinstance(trend, ClassTrend) else trend
+    X, y, rows = _encoded(data)
+    if isinstance(of_targets, KernelTrend):
+        weights = of_targets.kernel.mean_weights
+    else:
+        weights = weigh_features(X, y, rows).mean_weights
+    assert weights is not None  # the kernel is fitted
+    return torch.from_numpy(weights) if tell_rows_apart(weights, X) else None
+
+
+def tell_rows_apart(weights: np.ndarray, X: np.ndarray) -> bool:
+    """Return whether weighted features, (n, n_features), differ between rows."""
+    largest_distance = (weights * np.ptp(X, axis=0)).sum()
+    return 0 < largest_distance < np.finfo(np.float32).max
 
 
 # -- the networks ------------------------------------------------------------------------------
@@ -339,7 +409,7 @@ def _within(
     pace = pace_of(network, sample, config, n_jobs)
     budget = budget.reserve(pace.refinement, pace.refinement)
     if architecture.n_networks_set is None:
-        n_at_a_time = count_at_a_time(config, n_jobs)
+        _, n_at_a_time = workers(config, n_jobs)
         n_networks = budget.n_affordable(n_networks, pace.epoch, n_at_a_time)
     return n_networks, budget
 
@@ -374,29 +444,32 @@ def _initial_networks(
 
 def _load_weights(network: NeighborNetwork, estimator: Any) -> None:
     """Load the weights of an earlier fit, or raise an error that names a difference."""
-    earlier, _ = trained(estimator)
-    earlier_weights, weights = earlier.state_dict(), network.state_dict()
-    shapes: dict = {
-        name: [
-            tuple(state[name].shape) if name in state else "missing"
-            for state in (earlier_weights, weights)
-        ]
-        for name in earlier_weights | weights
-    }
-    shapes["similarity"] = [  # not in the weights
-        [head.similarity for head in one.modules() if hasattr(head, "similarity")]
-        for one in (earlier, network)
-    ]
-    if changed := {name: pair for name, pair in shapes.items() if pair[0] != pair[1]}:
-        name, (before, now) = next(iter(changed.items()))
-        parameters = ", ".join(name for name in OF_NETWORKS if hasattr(estimator, name))
-        raise ValueError(
-            "warm_start=True needs the number of features (after encoding), of outputs and of "
-            f"networks, and the parameters {parameters} as in the earlier fit: {name!r} was "
-            f"{before}, and is {now} now. A category's new levels and a column's first gaps are "
-            "new features"
-        )
-    network.load_state_dict(earlier_weights, strict=False)
+    shapes: list[dict] = []
+    for one in (trained(estimator)[0], network):
+        shapes.append({name: tuple(weight.shape) for name, weight in one.state_dict().items()})
+        heads = [head for head in one.modules() if hasattr(head, "similarity")]
+        shapes[-1]["similarity"] = [head.similarity for head in heads]  # not in the weights
+    for name in shapes[0] | shapes[1]:
+        before, now = (of_one.get(name, "missing") for of_one in shapes)
+        if before != now:
+            parameters = ", ".join(name for name in OF_NETWORKS if hasattr(estimator, name))
+            raise ValueError(
+                "warm_start=True needs the number of features (after encoding), of outputs and "
+                f"of networks, and the parameters {parameters} as in the earlier fit: {name!r} "
+                f"was {before}, and is {now} now. A category's new levels and a column's first "
+                "gaps are new features"
+            )
+    network.load_state_dict(trained(estimator)[0].state_dict(), strict=False)
+
+
+def in_units_of_targets(head: Any, targets: Any) -> None:
+    """Set the bounds of a head, and convert its mean residual to the units of the targets."""
+    if (bounds := getattr(targets, "bounds", None)) is not None:
+        head.bounds, head.whole = bounds, getattr(targets, "whole", False)
+    if getattr(head, "shrinkage", 0):
+        encoded = torch.tensor(head.mean_residual, dtype=torch.float64)
+        center = targets.restore(torch.zeros_like(encoded)[None])[0]
+        head.mean_residual = tuple((center + targets.unit * encoded).tolist())
 
 
 # -- the bank ----------------------------------------------------------------------------------
@@ -461,6 +534,36 @@ def _unseen_rows(
     return ValidationRows(queries, truth, weights)
 
 
+def find_among_features(
+    training: Training, bank: NeighborBank, n_neighbors: Any, blend: Blend
+) -> tuple[NeighborNetwork, NeighborBank]:
+    """Return the network that weights the features, and a bank in their l1 distance.
+
+    The trained network and the given bank become the trend.
+    """
+    network, X, weights = training.network, training.data.sample.X, training.feature_weights
+    assert isinstance(X, Tensor)  # a table
+    assert weights is not None
+    for module in network.head.modules():
+        if isinstance(module, NONAHead):
+            module.bounds = None  # bounds hold for adjusted targets, not for the trend
+    inner_bank = replace(bank, names=None, numbered=True, target_names=None, levels=None, inputs=X)
+    trend = NetworkTrend.from_bank(network, inner_bank)
+    k = N_ROWS_OF_CLASSES if training.architecture.classifies else N_ROWS
+    if is_whole(n_neighbors, 1):
+        k = int(n_neighbors)
+    head = training.targets.make_head("l1", None, Triangular(k + 1))
+    in_units_of_targets(head, training.targets)
+    device = bank.embeddings.device
+    weighted = NeighborNetwork(WeightedFeatures(weights), head).to(device).freeze()
+    neighbors = replace(
+        bank.neighbors,
+        embeddings=embed(weighted, X),
+        offset=Offset(trend.left_out, blend.share, blend.kept),
+    )
+    return weighted, replace(bank, neighbors=neighbors, trend=trend, inputs=X)
+
+
 def _calibration(
     network: NeighborNetwork, bank: NeighborBank, unseen: Unseen, chose_n_neighbors: bool
 ) -> Calibration:
@@ -499,143 +602,3 @@ def _unknown_levels(training: Training, bank: NeighborBank) -> UnknownLevels | N
     if not shares.any():
         return None
     return UnknownLevels.from_shares(shares, bank.neighbors, training.architecture.classifies)
-
-
-# -- the trend ---------------------------------------------------------------------------------
-
-
-def fit_trend(
-    choice: Any, data: TrainingData, targets: Any, *, seed: int, n_jobs: int | None, verbose: int
-) -> Trend | None:
-    """Return a fitted trend, by its name or from a model, or None if it cannot be fitted.
-
-    The `seed` sets the `random_state` of a model.
-    """
-    ids, weights = np.asarray(data.selection.indices), data.log_prior
-    trend: Trend | None
-    if isinstance(choice, str):
-        trend = _fit_named(choice, data, targets)
-    else:
-        y: Any = data.values.reshape(len(data), -1)
-        answers: Numbers | Classes = Numbers(y.shape[1])
-        if isinstance(targets, ClassTargets):
-            y, answers = targets.decode(y), Classes(targets.classes)
-        times = data.sample.times
-        trend = ModelTrend.fit(
-            choice,
-            answers,
-            ids,
-            data.table,
-            np.asarray(y).reshape(len(data), -1),
-            None if weights is None else data.selection.unit * weights.double().exp().numpy(),
-            data.groups,
-            None if times is None else times.numpy(),
-            seed,
-            n_jobs,
-            verbose,
-        )
-    if trend is None or not isinstance(targets, ClassTargets):
-        return trend
-    X, _, left_out = _encoded(data)
-    rows, y = TableRows(torch.from_numpy(X)), data.values.numpy()
-    return ClassTrend.fit(trend, ids, rows, y, left_out.weights, targets.sizes)
-
-
-def additive_beside(trend: Trend | None, data: TrainingData, targets: Any) -> Trend | None:
-    """Return the additive trend whose residuals the networks learn, or None.
-
-    Residuals of a more flexible trend contradict one another at near rows.
-    """
-    if trend is None or isinstance(trend, AdditiveTrend):
-        return trend
-    return _fit_named("additive", data, targets)
-
-
-def _fit_named(name: str, data: TrainingData, targets: Any) -> Trend | None:
-    """Return the additive trend or the kernel, fitted to the encoded features."""
-    X, y, rows = _encoded(data)
-    center = targets.restore(torch.zeros(1, y.shape[1], dtype=torch.float64))[0]
-    center, unit = (numbers.reshape(-1).double().numpy() for numbers in (center, targets.unit))
-    ids = np.asarray(data.selection.indices)
-    if name == "additive":
-        return AdditiveTrend.fit(ids, X, y, rows, center, unit)
-    # For one-hot rows, a kernel with a peak has a higher log loss on most tables.
-    peaks = (0.0,) if isinstance(targets, ClassTargets) else PEAKS
-    return KernelTrend.fit(ids, X, y, rows, center, unit, peaks)
-
-
-def _encoded(data: TrainingData) -> tuple[np.ndarray, np.ndarray, LeftOut]:
-    """Return features (n, n_features), targets (n, n_outputs), and related rows with weights."""
-    sample, prior = data.sample, data.log_prior
-    assert isinstance(sample.X, Tensor)  # only a table has a trend
-    rows = LeftOut(
-        np.ones(len(data)) if prior is None else normalize_mean(prior).double().numpy(),
-        None if sample.groups is None else sample.groups.numpy(),
-        None if sample.times is None else sample.times.numpy(),
-    )
-    return sample.X.numpy(), sample.y.reshape(len(data), -1).double().numpy(), rows
-
-
-def feature_weights(trend: Trend | None, data: TrainingData) -> Tensor | None:
-    """Return a kernel's weights of the features, (n_features,), for the search of neighbours.
-
-    The result is None if the weights tell no rows apart.
-    """
-    of_targets = trend.trend if isinstance(trend, ClassTrend) else trend
-    X, y, rows = _encoded(data)
-    if isinstance(of_targets, KernelTrend):
-        weights = of_targets.kernel.mean_weights
-    else:
-        weights = weigh_features(X, y, rows).mean_weights
-    assert weights is not None  # the kernel is fitted
-    return torch.from_numpy(weights) if tell_rows_apart(weights, X) else None
-
-
-def tell_rows_apart(weights: np.ndarray, X: np.ndarray) -> bool:
-    """Return whether weighted features, (n, n_features), differ between rows."""
-    largest_distance = (weights * np.ptp(X, axis=0)).sum()
-    return 0 < largest_distance < np.finfo(np.float32).max
-
-
-def find_among_features(
-    network: NeighborNetwork,
-    bank: NeighborBank,
-    X: Tensor,
-    weights: Tensor,
-    targets: Any,
-    n_neighbors: Any,
-    blend: Blend,
-) -> tuple[NeighborNetwork, NeighborBank]:
-    """Return the network that weights the features, and a bank in their l1 distance.
-
-    The given network and bank become the trend. The `weights` have shape (n_features,).
-    """
-    for module in network.head.modules():
-        if isinstance(module, NONAHead):
-            module.bounds = None  # bounds hold for adjusted targets, not for the trend
-    inner_bank = replace(bank, names=None, numbered=True, target_names=None, levels=None, inputs=X)
-    trend = NetworkTrend.from_bank(network, inner_bank)
-    if is_whole(n_neighbors, 1):
-        k = int(n_neighbors)
-    else:
-        k = N_ROWS_OF_CLASSES if isinstance(targets, ClassTargets) else N_ROWS
-    head = targets.make_head("l1", None, Triangular(k + 1))
-    in_units_of_targets(head, targets)
-    device = bank.embeddings.device
-    weighted = NeighborNetwork(WeightedFeatures(weights), head).to(device).freeze()
-    neighbors = replace(
-        bank.neighbors,
-        embeddings=embed(weighted, X),
-        offset=Offset(trend.left_out, blend.share, blend.kept),
-    )
-    return weighted, replace(bank, neighbors=neighbors, trend=trend, inputs=X)
-
-
-def in_units_of_targets(head: Any, targets: Any) -> None:
-    """Set the bounds of a head, and convert its mean residual to the units of the targets."""
-    if (bounds := getattr(targets, "bounds", None)) is not None:
-        head.bounds, head.whole = bounds, getattr(targets, "whole", False)
-    if getattr(head, "shrinkage", 0):
-        encoded = torch.tensor(head.mean_residual, dtype=torch.float64)
-        center = targets.restore(torch.zeros_like(encoded)[None])[0]
-        head.mean_residual = tuple((center + targets.unit * encoded).tolist())

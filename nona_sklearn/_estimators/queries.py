@@ -89,12 +89,17 @@ def query_blocks(fitted: Any, X: Any, with_added: bool = False) -> Iterator[Embe
     `with_added` adds the terms of unknown levels, which regressors need for distributions only.
     """
     bank, source = fitted.bank_, fitted_input(fitted)
+    device, time, levels = bank.embeddings.device, bank.time, bank.unknown_levels
     times, added, start = None, None, 0
     for given, encoded in source.blocks(X):
         if start == 0:  # X is valid
-            times = _times_in_column(fitted, X)
-            if with_added or is_classifier(fitted):
-                added = _added_by_unknown_levels(bank, source, X)
+            if time is not None and time.column is not None:
+                times = torch.from_numpy(read_query_times(time, X, labels_of_fit(fitted) or ()))
+                times = times.to(device)
+            if levels is not None and (with_added or is_classifier(fitted)):
+                unknown = source.unknown_levels(X)
+                if unknown is not None and unknown.any():
+                    added = levels.added(torch.from_numpy(unknown)).to(device)
         rows = slice(start, start + len(encoded))
         yield replace(
             embed_rows(fitted.network_, bank.trend, given, encoded),
@@ -102,25 +107,6 @@ def query_blocks(fitted: Any, X: Any, with_added: bool = False) -> Iterator[Embe
             added=None if added is None else added[rows],
         )
         start = rows.stop
-
-
-def _times_in_column(fitted: Any, X: Any) -> Tensor | None:
-    """Return the times of valid queries, (n_queries,), if a column has them."""
-    time = fitted.bank_.time
-    if time is None or time.column is None:
-        return None
-    times = read_query_times(time, X, labels_of_fit(fitted) or ())
-    return torch.from_numpy(times).to(fitted.bank_.embeddings.device)
-
-
-def _added_by_unknown_levels(bank: NeighborBank, source: Source, X: Any) -> Tensor | None:
-    """Return the terms of unknown levels, (n_queries, n_outputs), or None without such levels."""
-    if bank.unknown_levels is None:
-        return None
-    unknown = source.unknown_levels(X)
-    if unknown is None or not unknown.any():
-        return None
-    return bank.unknown_levels.added(torch.from_numpy(unknown)).to(bank.embeddings.device)
 
 
 def read_queries(fitted: Any, X: Any, with_added: bool = False) -> Embedded:
@@ -257,18 +243,6 @@ def evaluate_in_blocks(
     if fitted.verbose and len(first) < n_queries:
         return fitted, with_progress(evaluations, n_queries, "predictions")
     return fitted, evaluations
-
-
-def nearest(estimator: Any, X: Any, k: int | None) -> tuple[NeighborBank, np.ndarray, np.ndarray]:
-    """Return the bank, and distances and positions of the k nearest rows, (n_queries, k).
-
-    The position is -1 where fewer than k rows are earlier than the query.
-    """
-    k = number_of_neighbors(estimator, k)
-    fitted, evaluation = evaluate(estimator, X)
-    check_n_neighbors(k, len(fitted.bank_) - (X is None))
-    distances, positions = evaluation.nearest(k)
-    return fitted.bank_, distances.cpu().numpy(), positions.cpu().numpy()
 
 
 def explanation_of(

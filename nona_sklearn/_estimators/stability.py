@@ -131,7 +131,8 @@ def stability_table(
     check_fraction("subsample", subsample)
     fitted, evaluation = evaluate(estimator, X)
     explanation = explanation_of(fitted, evaluation, X, n_neighbors).of_single_rows()
-    if is_refitted(fitted):
+    # Among the features, their weights determine the neighbours rather than trained networks.
+    if isinstance(fitted.network_.embedding, WeightedFeatures):
         draws = _subsamples(fitted.bank_, n_refits, subsample, random_state)
         n_rows = min(map(len, draws)) - (evaluation.exclusion is not None)
         if n_neighbors >= n_rows:
@@ -154,11 +155,6 @@ def stability_table(
     frequency = np.divide(n_named, n_containing, out=unknown, where=n_containing > 0)
     counts = {"n_refits": n_containing, "selection_frequency": frequency}
     return table(explanation.columns() | counts)
-
-
-def is_refitted(fitted: Any) -> bool:
-    """Return whether feature weights, rather than trained networks, determine the neighbours."""
-    return isinstance(fitted.network_.embedding, WeightedFeatures)
 
 
 def _subsamples(

@@ -104,7 +104,7 @@ class FeatureExtractor(Documented, BaseEstimator):
         return cls(feature_extractor)
 
     def validate(self):
-        """Raise an error that names the parameter if a parameter is invalid."""
+        """Raise an error that names an invalid parameter."""
         self._validate_params()
 
 

@@ -55,6 +55,8 @@ TRIED_ROWS = 2**12  # least rows of the short epoch that measures the pace
 FOLLOWING_ROWS = 2**14  # refinement takes as long as an epoch on 2 n rows, or on so many
 CALIBRATING_ROWS = 2**14  # the same in a given space, whose epochs are fast
 RETRY_RATE = 0.15  # factor of the learning rate after a training in vain
+T = TypeVar("T")
+Trained = tuple[NeighborNetwork, list[dict]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,9 +140,9 @@ def train_network(
     no better than the mean training target, ``in_vain``, True. Raise a ValueError if training
     diverges. `seed` determines the order of batches and the draws of pools.
     """
-    # Neighbours of equal rows already predict the mean, so there is nothing to learn.
     equal_rows = isinstance(train.X, Tensor) and not _varies(train.X)
     if equal_rows or not _varies(train.y):
+        # Neighbours of equal rows already predict the mean, so there is nothing to learn.
         config = replace(config, n_iter_no_change=1, retries=False)
     untrained = copy.deepcopy(network) if config.retries else None
     best = train_once(network, train, valid, config, seed, slot)
@@ -171,19 +173,22 @@ def train_once(
     """Return a network, trained in place and refined, with the weights of its best epoch."""
     network.to(config.device).train()  # once, since validation restores the mode
     train = train.to(config.device)
-    generator = Generator().manual_seed(seed)
     pool = NEIGHBOR_POOLS[config.neighbor_pool](
         X=train.X,
         values=train.residuals,
         size=int(config.pool_size),
-        generator=generator,
+        generator=Generator().manual_seed(seed),
         groups=train.groups,
         log_prior=train.log_prior,
         times=train.times,
         window=config.window,
     )
     if valid is not None:
-        valid = _with_neighbors(valid.to(config.device), pool)
+        valid = valid.to(config.device)
+        exclusion = pool.excluded_in_validation(valid, slice(None))
+        isolated = None if exclusion is None else exclusion.isolated()
+        if isolated is not None and isolated.any():  # rows without an earlier training row
+            valid = None if isolated.all() else valid[~isolated]
     weighted = train.weights or (valid is not None and valid.weights)
     plain_loss = partial(WeightedLoss, config.loss) if weighted else config.loss
     loss = partial(WeightedLoss, config.loss, balanced=True) if config.balanced else plain_loss
@@ -192,28 +197,13 @@ def train_once(
     try:
         history = run_epochs(net, train, judged, config, slot)
         network.zero_grad(set_to_none=True)
-        check_convergence(_learned(network), config.learning_rate_init, config.weight_decay)
-        relative_loss = refine_on_bank(
-            *(network, pool, train, valid, plain_loss().eval(), generator),
-            n_neighbors=config.n_neighbors,
-            balanced=config.balanced,
-            on_training=config.refine_on_training,
-        )
+        check_convergence(_learned(network), config)
+        relative_loss = refine_on_bank(network, pool, train, valid, plain_loss().eval(), config)
     except (ArithmeticError, LookupError, RuntimeError, ValueError) as error:
         embeddings = [network.embed(train.X)] if isinstance(train.X, Tensor) else []
-        learned = [*_learned(network), *embeddings]
-        check_convergence(learned, config.learning_rate_init, config.weight_decay, error)
+        check_convergence([*_learned(network), *embeddings], config, error)
         raise
     return Attempt(network, history, relative_loss)
-
-
-def _with_neighbors(valid: Sample, pool: DatasetPool) -> Sample | None:
-    """Return validation rows with an earlier training row, or None if there are none."""
-    exclusion = pool.excluded_in_validation(valid, slice(None))
-    isolated = None if exclusion is None else exclusion.isolated()
-    if isolated is None or not isolated.any():
-        return valid
-    return None if isolated.all() else valid[~isolated]
 
 
 def _make_net(
@@ -241,6 +231,7 @@ def _make_net(
             iterator_train__process=accelerator.process_index,
             iterator_train__n_processes=accelerator.num_processes,
         )
+    extracts, size = extractor is not None, config.batch_size
     net = make(
         network,
         pool=pool,
@@ -255,9 +246,7 @@ def _make_net(
         optimizer__lr=config.learning_rate_init,
         optimizer__weight_decay=config.weight_decay,
         optimizer__param_groups=param_groups,
-        batch_size=resolve_batch_size(
-            config.batch_size, len(train), config.n_steps, extractor is not None
-        ),
+        batch_size=resolve_batch_size(size, len(train), config.n_steps, extracts),
         iterator_train=RowBatches,
         iterator_train__generator=pool.generator,
         iterator_train__n_rows=config.rows_of_epoch(len(train)),
@@ -337,16 +326,13 @@ def _learned(network: NeighborNetwork) -> list[Tensor]:
 
 
 def check_convergence(
-    tensors: Iterable[Tensor],
-    learning_rate_init: float,
-    weight_decay: float,
-    cause: Exception | None = None,
+    tensors: Iterable[Tensor], config: TrainingConfig, cause: Exception | None = None
 ) -> None:
     """Raise a ValueError if a tensor of the trained network is not finite."""
     if not all(tensor.isfinite().all() for tensor in tensors):
         raise ValueError(
-            f"training diverged with learning_rate_init={learning_rate_init} and "
-            f"weight_decay={weight_decay}: its loss is no longer finite; try smaller ones"
+            f"training diverged with learning_rate_init={config.learning_rate_init} and "
+            f"weight_decay={config.weight_decay}: its loss is no longer finite; try smaller ones"
         ) from cause
 
 
@@ -392,10 +378,6 @@ def measure_pace(network: NeighborNetwork, sample: Sample, config: TrainingConfi
     )
 
 
-T = TypeVar("T")
-Trained = tuple[NeighborNetwork, list[dict]]
-
-
 def count_networks(n: int) -> int:
     """Return the number of networks for n rows, from 5 for few rows to 3, or 1 for a large table.
 
@@ -420,7 +402,7 @@ def train_networks(
     `valid` replaces validation rows of the splits. In one process, networks on a table train in as
     many threads as torch has, since the tensors of a step are too small to compute in parallel.
     """
-    in_threads, n_workers = _workers(config, n_jobs)
+    in_threads, n_workers = workers(config, n_jobs)
     # Networks that take turns have the whole time.
     n_together = len(networks) if in_threads else n_workers
     budget = replace(budget, n_networks=len(networks), n_workers=n_together)
@@ -469,7 +451,7 @@ def most_are_in_vain(history: list[dict]) -> bool:
     return sum("in_vain" in epoch for epoch in history) > n_networks / 2
 
 
-def _workers(config: TrainingConfig, n_jobs: int | None) -> tuple[bool, int]:
+def workers(config: TrainingConfig, n_jobs: int | None) -> tuple[bool, int]:
     """Return whether networks train in threads that take turns, and the number at a time.
 
     In one process, networks train one at a time with a feature extractor, which may draw from
@@ -487,16 +469,12 @@ def _workers(config: TrainingConfig, n_jobs: int | None) -> tuple[bool, int]:
     return False, n_workers
 
 
-def count_at_a_time(config: TrainingConfig, n_jobs: int | None) -> int:
-    """Return how many networks compute at a time."""
-    return _workers(config, n_jobs)[1]
-
-
 def pace_of(
     network: NeighborNetwork, sample: Sample, config: TrainingConfig, n_jobs: int | None
 ) -> Pace:
     """Return the pace of training with the number of threads that a network will have."""
-    if not _workers(config, n_jobs)[0]:
+    in_threads, _ = workers(config, n_jobs)
+    if not in_threads:
         return measure_pace(network, sample, config)
     with lone_threads(1) as pool:
         return pool.submit(measure_pace, network, sample, config).result()

@@ -24,6 +24,15 @@ from .._network.network import NeighborNetwork
 from .._utils.threads import FairSemaphore
 from .._utils.validation import spans
 
+LARGE = 2**16  # a table of more rows trains one network, in larger steps
+# Steps of an epoch and largest batches with batch_size='auto'. A feature extractor, whose rows are
+# costly, has more and smaller steps. Large batches make a network memorise classes sooner.
+STEPS, STEPS_OF_CLASSES, EXTRACTOR_STEPS = 4, 8, 16
+MIN_BATCH, MAX_BATCH, MAX_LARGE_BATCH, MAX_EXTRACTOR_BATCH = 32, 512, 1024, 256
+MAX_GRADIENT_NORM = 1.0
+AVERAGED_PART = 9  # the average extends over about 1/9 of the steps
+BLOCK_ENTRIES = 2**19  # query-neighbour pairs that validation evaluates at a time, 2 MB
+
 
 @dataclass(eq=False)
 class DatasetPool:
@@ -142,18 +151,6 @@ NEIGHBOR_POOLS: dict[str, type[DatasetPool]] = {
     "batch": BatchPool,
     "memory": MemoryPool,
 }
-
-
-LARGE = 2**16  # a table of more rows trains one network, in larger steps
-
-# Steps of an epoch and largest batches with batch_size='auto'. A feature extractor, whose rows are
-# costly, has more and smaller steps. Large batches make a network memorise classes sooner.
-STEPS, STEPS_OF_CLASSES, EXTRACTOR_STEPS = 4, 8, 16
-MIN_BATCH, MAX_BATCH, MAX_LARGE_BATCH, MAX_EXTRACTOR_BATCH = 32, 512, 1024, 256
-
-MAX_GRADIENT_NORM = 1.0
-AVERAGED_PART = 9  # the average extends over about 1/9 of the steps
-BLOCK_ENTRIES = 2**19  # query-neighbour pairs that validation evaluates at a time, 2 MB
 
 
 class NONANet(skorch.NeuralNet):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Generator, Tensor, nn
@@ -17,6 +17,9 @@ from .._network.network import NeighborNetwork
 from ..attention.head import ClassHead, NONAHead, prior_mean
 from ..losses import NEGLIGIBLE_LOSS
 from .net import DatasetPool
+
+if TYPE_CHECKING:
+    from .loop import TrainingConfig
 
 REFINE_ENTRIES = 2**24  # query-neighbour pairs per candidate
 ALONE_ENTRIES = 2**22  # the same for training rows as queries; few parameters need few pairs
@@ -34,29 +37,25 @@ def refine_on_bank(
     train: Sample,
     valid: Sample | None,
     loss: nn.Module,
-    generator: Generator,
-    *,
-    n_neighbors: Sequence[int] = (),
-    balanced: bool = False,
-    on_training: bool = False,
+    config: TrainingConfig,
 ) -> float:
     """Refine the head, and return the validation loss relative to that of the mean target.
 
-    Validation rows or, `on_training`, left-out training rows refine the head. The returned loss is
-    1 without validation rows.
+    Validation rows or, with `refine_on_training`, left-out training rows refine the head. The
+    returned loss is 1 without validation rows.
     """
-    head = network.head
+    head, candidates = network.head, config.n_neighbors
     assert isinstance(head, NONAHead)  # networks are not averaged yet
-    by_training = on_training and (len(train) > pool.size or len(n_neighbors) > 0)
+    by_training = config.refine_on_training and (len(train) > pool.size or len(candidates) > 0)
     refines = valid is not None or by_training
     if not (head.n_adjusted or refines):
         return 1.0
-    evaluation, rows = evaluate_on_bank(network, pool, train, valid, generator)
+    evaluation, rows = evaluate_on_bank(network, pool, train, valid, pool.generator)
     if head.n_adjusted:
         head.fit_trust_radius(evaluation.distances())
     truth = rows.residuals, *rows.weights
     if refines:
-        refine(evaluation, loss, *truth, n_neighbors=n_neighbors, balanced=balanced)
+        refine(evaluation, loss, *truth, n_neighbors=candidates, balanced=config.balanced)
     if valid is None:
         return 1.0
     mean = prior_mean(train.y.reshape(len(train), -1), train.log_prior).expand(len(rows), -1)
@@ -122,19 +121,15 @@ def refine(
         head.n_neighbors = candidates[-1]  # so that the first search finds enough neighbours
     if head.shrinks:
         head.fit_mean_residual(bank.columns, bank.embeddings, bank.log_prior)
+    parts = torch.arange(len(values), device=values.device).tensor_split(N_PARTS)
 
-    def loss_of(means: Tensor) -> Tensor:
-        return loss(means / unit, *truth)
+    def loss_of(means: Tensor, rows: Tensor | slice = slice(None)) -> Tensor:
+        return loss(means[rows] / unit, *(numbers[rows] for numbers in truth))
+
+    def losses_of_parts(means: Tensor) -> Tensor:
+        return torch.stack([loss_of(means, rows) for rows in parts if len(rows)])
 
     if candidates:
-        parts = torch.arange(len(values), device=values.device).tensor_split(N_PARTS)
-
-        def losses_of_parts(means: Tensor) -> Tensor:
-            means = means / unit
-            return torch.stack(
-                [loss(means[rows], *(t[rows] for t in truth)) for rows in parts if len(rows)]
-            )
-
         fit_n_neighbors(head, candidates, evaluation.weigh, loss_of, losses_of_parts)
     with torch.no_grad():
         for set_to, values_to_try in head.refinements():
@@ -180,7 +175,7 @@ def fit_n_neighbors(
     losses_by_number = []
     for head.n_neighbors in candidates:
         losses_by_number.append(losses_of_parts(refine_noise()))
-    losses = torch.stack(losses_by_number)  # (len(candidates), p)
+    losses = torch.stack(losses_by_number)  # (n_candidates, n_parts)
     excess = losses - losses[losses.mean(dim=1).argmin()]
     standard_error = excess.std(dim=1, correction=0) / math.sqrt(losses.shape[1])
     tolerance = TOLERANCE_OF_CLASSES if isinstance(head, ClassHead) else TOLERANCE

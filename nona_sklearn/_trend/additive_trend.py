@@ -42,23 +42,10 @@ class AdditiveFunction(nn.Module):
     rises: Tensor  # (c * n_bins, n_outputs), of the functions in the bins
     constant: Tensor  # (n_outputs,)
 
-    def __init__(
-        self,
-        *,
-        columns: Tensor,
-        starts: Tensor,
-        widths: Tensor,
-        slopes: Tensor,
-        rises: Tensor,
-        constant: Tensor,
-    ):
+    def __init__(self, **buffers: Tensor):
         super().__init__()
-        self.register_buffer("columns", columns)
-        self.register_buffer("starts", starts)
-        self.register_buffer("widths", widths)
-        self.register_buffer("slopes", slopes)
-        self.register_buffer("rises", rises)
-        self.register_buffer("constant", constant)
+        for name, buffer in buffers.items():
+            self.register_buffer(name, buffer)
 
     def sum(self, X: Tensor) -> Tensor:
         """Return the sum without the constant, (n, n_outputs), in the precision of the slopes."""
@@ -113,8 +100,7 @@ class AdditiveTrend(CrossFittedTrend):
         design = _Design.from_features(features[some])
         if not 0 < design.n_columns <= MAX_CODES or not any(len(fitted) for fitted, _ in parts):
             return None
-        with one_blas_thread():
-            solutions = _cross_fit(design(features[some]), y[some], some_rows, parts)
+        solutions = _cross_fit(design(features[some]), y[some], some_rows, parts)
         parts = [(some[fitted], some[predicted]) for fitted, predicted in parts]
         parts.append((some, np.arange(len(X))))
         fits = []
@@ -156,8 +142,7 @@ def additive_part(X: Tensor, values: np.ndarray, weights: np.ndarray) -> Additiv
     if not design.n_columns:
         nothing = np.zeros((0, values.shape[1]))
         return design.function(nothing, np.average(values, axis=0, weights=rows.weights))
-    with one_blas_thread():
-        ((coefficients, constant),) = _cross_fit(design(X), values, rows, [])
+    ((coefficients, constant),) = _cross_fit(design(X), values, rows, [])
     return design.function(coefficients, constant)
 
 
@@ -174,7 +159,17 @@ class _Design:
     @classmethod
     def from_features(cls, X: Tensor) -> _Design:
         """Choose the columns for features (n, n_features)."""
-        columns, starts, widths = _bins(X)
+        curved = real_valued(X)
+        curved = curved if len(curved) <= MAX_WIDENED else []
+        starts = torch.zeros(len(curved), MAX_BINS)
+        widths = torch.full_like(starts, torch.inf)
+        levels = torch.linspace(0, 1, MAX_BINS + 1, dtype=torch.float64)
+        for i, j in enumerate(curved):
+            # Edges are values of rows: no value may lie between two of the quantiles.
+            edges = X[:, j].double().quantile(levels, interpolation="lower").float().unique()
+            n_bins = len(edges) - 1
+            starts[i, :n_bins], widths[i, :n_bins] = edges[:-1], edges.diff()
+        columns = torch.tensor(curved, dtype=torch.long)
         scales = X.double().std(dim=0, correction=0)
         is_linear = (scales > LEAST_SCALE).index_fill(0, columns, False)
         return cls(is_linear, scales[is_linear, None], columns, starts.double(), widths.double())
@@ -204,21 +199,7 @@ class _Design:
         )
 
 
-def _bins(X: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the positions of features with bins, (c,), and starts and widths, (c, MAX_BINS)."""
-    curved = real_valued(X)
-    curved = curved if len(curved) <= MAX_WIDENED else []
-    starts = torch.zeros(len(curved), MAX_BINS)
-    widths = torch.full_like(starts, torch.inf)
-    levels = torch.linspace(0, 1, MAX_BINS + 1, dtype=torch.float64)
-    for i, j in enumerate(curved):
-        # Edges are values of rows: no value may lie between two of the quantiles.
-        edges = X[:, j].double().quantile(levels, interpolation="lower").float().unique()
-        n_bins = len(edges) - 1
-        starts[i, :n_bins], widths[i, :n_bins] = edges[:-1], edges.diff()
-    return torch.tensor(curved, dtype=torch.long), starts, widths
-
-
+@one_blas_thread()
 def _cross_fit(
     X: np.ndarray, y: np.ndarray, rows: LeftOut, parts: Sequence[Part]
 ) -> list[tuple[np.ndarray, np.ndarray]]:

@@ -65,17 +65,6 @@ class Kernel:
     #: best among rounds of about the same error.
     mean_weights: np.ndarray | None = None
 
-    @classmethod
-    def of_length(cls, X: np.ndarray, weights: np.ndarray) -> Kernel:
-        """Return a kernel whose length is a multiple of the rows' median distance.
-
-        The mean distance replaces the median where most rows are equal.
-        """
-        Z = X * weights
-        distances = cdist(Z[:CHOICE_ROWS], Z, "cityblock")
-        length = LENGTH * (np.median(distances) or distances.mean())
-        return cls(weights / max(length, np.finfo(float).tiny))
-
     def __call__(self, X: np.ndarray, Z: np.ndarray) -> np.ndarray:
         """Return the kernel of rows X (n, n_features) and Z (m, n_features), (n, m)."""
         return self.add_parts(self.laplace(X, Z), X, Z)
@@ -201,6 +190,7 @@ class LeftOut:
         return float(np.exp(np.log(losses.clip(np.finfo(float).tiny)).mean()))
 
 
+@one_blas_thread()
 def choose_kernel(
     X: np.ndarray, y: np.ndarray, rows: LeftOut, peaks: Sequence[float] = PEAKS
 ) -> Kernel:
@@ -212,30 +202,29 @@ def choose_kernel(
     kernel = weigh_features(X, y, rows)
     some = _in_random_order(len(X))[:CHOICE_ROWS]
     X, y, rows = X[some].astype(float), y[some], rows[some]
-    with one_blas_thread():
-        laplace = kernel.laplace(X, X)
-        mean_square = np.square(X).sum(axis=1).mean() or 1.0
-        candidates: dict[str, Sequence[float]] = {
-            "ridge": RIDGES,
-            "slope": [slope / mean_square for slope in SLOPES],
-            "peak": peaks,
-        }
+    laplace = kernel.laplace(X, X)
+    mean_square = np.square(X).sum(axis=1).mean() or 1.0
+    candidates: dict[str, Sequence[float]] = {
+        "ridge": RIDGES,
+        "slope": [slope / mean_square for slope in SLOPES],
+        "peak": peaks,
+    }
 
-        @cache
-        def loss(slope: float, peak: float, ridge: float) -> float:
-            changed = replace(kernel, slope=slope, peak=peak, ridge=ridge)
-            return rows.loss(rows.solve(changed.add_parts(laplace, X, X), y, ridge)[1])
+    @cache
+    def loss(slope: float, peak: float, ridge: float) -> float:
+        changed = replace(kernel, slope=slope, peak=peak, ridge=ridge)
+        return rows.loss(rows.solve(changed.add_parts(laplace, X, X), y, ridge)[1])
 
-        chosen: dict[str, Any] = {"slope": 0.0, "peak": 0.0, "ridge": kernel.ridge}
+    chosen: dict[str, Any] = {"slope": 0.0, "peak": 0.0, "ridge": kernel.ridge}
 
-        def loss_with(name: str, value: float) -> float:
-            return loss(**chosen | {name: value})
+    def loss_with(name: str, value: float) -> float:
+        return loss(**chosen | {name: value})
 
-        for name in ("ridge", "slope", "peak", "ridge", "slope", "peak", "ridge"):
-            if name == "slope":
-                chosen[name] = min(candidates[name], key=partial(loss_with, name))
-            else:
-                chosen[name] = _climb(candidates[name], chosen[name], partial(loss_with, name))
+    for name in ("ridge", "slope", "peak", "ridge", "slope", "peak", "ridge"):
+        if name == "slope":
+            chosen[name] = min(candidates[name], key=partial(loss_with, name))
+        else:
+            chosen[name] = _climb(candidates[name], chosen[name], partial(loss_with, name))
     return replace(kernel, **chosen)
 
 
@@ -248,6 +237,7 @@ def _climb(candidates: Sequence[float], start: float, loss: Callable[[float], fl
     return candidates[i]
 
 
+@one_blas_thread()
 def weigh_features(X: np.ndarray, y: np.ndarray, rows: LeftOut) -> Kernel:
     """Return a kernel with feature weights, and with initial variances.
 
@@ -264,20 +254,22 @@ def weigh_features(X: np.ndarray, y: np.ndarray, rows: LeftOut) -> Kernel:
     weights = np.ones(X.shape[1])
     losses: list[float] = []
     kernels: list[Kernel] = []
-    with one_blas_thread():
-        while True:
-            kernel = Kernel.of_length(X, weights)
-            laplace = kernel.laplace(X, X)
-            a, errors = rows.solve(kernel.add_parts(laplace, X, X), y, kernel.ridge)
-            losses.append(rows.loss(errors))
-            kernels.append(kernel)
-            if len(losses) > N_ROUNDS or losses[-1] > TOO_FAR * min(losses):
-                break
-            squares = _squared_gradients(kernel, laplace, X, a)
-            if not squares.any():
-                break
-            weights = np.sqrt(squares / squares.max())
-            weights[weights < LEAST_WEIGHT] = 0.0
+    while True:
+        Z = X * weights
+        distances = cdist(Z[:CHOICE_ROWS], Z, "cityblock")
+        length = LENGTH * (np.median(distances) or distances.mean())  # most rows may be equal
+        kernel = Kernel(weights / max(length, np.finfo(float).tiny))
+        laplace = kernel.laplace(X, X)
+        a, errors = rows.solve(kernel.add_parts(laplace, X, X), y, kernel.ridge)
+        losses.append(rows.loss(errors))
+        kernels.append(kernel)
+        if len(losses) > N_ROUNDS or losses[-1] > TOO_FAR * min(losses):
+            break
+        squares = _squared_gradients(kernel, laplace, X, a)
+        if not squares.any():
+            break
+        weights = np.sqrt(squares / squares.max())
+        weights[weights < LEAST_WEIGHT] = 0.0
     mean_weights = np.mean([kernel.weights for kernel in kernels], axis=0)
     return replace(kernels[int(np.argmin(losses))], mean_weights=mean_weights)
 
@@ -376,6 +368,7 @@ class KernelTrend(Trend):
         return cls.solve(ids[some], X[some], y[some], rows[some], kernel, center, unit)
 
     @classmethod
+    @one_blas_thread()
     def solve(
         cls,
         ids: np.ndarray,
@@ -388,16 +381,15 @@ class KernelTrend(Trend):
     ) -> KernelTrend:
         """Fit the function to all rows with a given kernel."""
         Z = X.astype(float)
-        with one_blas_thread():
-            if _is_exact(rows):
-                duals, errors = rows.solve(kernel(Z, Z), y, kernel.ridge)
-                coefficients = duals
-            else:
-                F, factor = _nystrom_features(Z, kernel)
-                inverse = Inverse.from_features(F, kernel.ridge / rows.weights)
-                duals = inverse @ y
-                errors = rows.errors(inverse, duals)
-                coefficients = solve_triangular(factor, F.T @ duals, lower=True, trans="T")
+        if _is_exact(rows):
+            duals, errors = rows.solve(kernel(Z, Z), y, kernel.ridge)
+            coefficients = duals
+        else:
+            F, factor = _nystrom_features(Z, kernel)
+            inverse = Inverse.from_features(F, kernel.ridge / rows.weights)
+            duals = inverse @ y
+            errors = rows.errors(inverse, duals)
+            coefficients = solve_triangular(factor, F.T @ duals, lower=True, trans="T")
         # Files have this memory order, and the last digits of products depend on the order.
         solution = map(np.ascontiguousarray, (duals, errors, coefficients))
         return cls(ids, X, y, rows, kernel, center, unit, *solution)
@@ -450,10 +442,6 @@ class KernelTrend(Trend):
         return values
 
     def moved(self, ids: np.ndarray, rows: TableRows) -> Tensor:
-        """Return values at the rows of `ids` if they had new features, (len(ids), n_outputs).
-
-        A value changes by the change of the function that is fitted to all rows.
-        """
         positions, is_fitted = self._positions(ids)
         residuals = self.kernel.ridge / self.rows.weights[:, None] * self.duals
         apart = np.zeros((len(ids), len(self.unit)))
@@ -468,23 +456,19 @@ class KernelTrend(Trend):
 
     @property
     def leaves_out_single_rows(self) -> bool:
-        """Return whether a row is left out alone, without its group and later rows."""
         return self.rows.groups is None and self.rows.times is None
 
+    @one_blas_thread()
     def residuals_without(
         self, queries: np.ndarray, ids: np.ndarray, residuals: np.ndarray
     ) -> np.ndarray:
-        """Return left-out residuals of rows where a query is removed, (q, len(ids), n_outputs).
-
-        The residual of row j without rows i and j is ``(a_j - r a_i) / (B_jj - r B_ij)`` with
-        ``r = B_ij / B_ii``, for the inverse B of the matrix. Residuals of the query and of rows
-        that are not fitted stay.
-        """
+        # The residual of row j without rows i and j is ``(a_j - r a_i) / (B_jj - r B_ij)`` with
+        # ``r = B_ij / B_ii``, for the inverse B of the matrix. Residuals of the query and of rows
+        # that are not fitted stay.
         (i, is_query), (j, is_row) = map(self._positions, (queries, ids))
-        with one_blas_thread():
-            inverse = self._inverse  # threads wait until a thread has computed it
-            pairs, diagonal = inverse.entries(i, j), inverse.diagonal[j]  # B_ij, B_jj
-            ratios = pairs / inverse.diagonal[i][:, None]  # products of both may underflow
+        inverse = self._inverse  # threads wait until a thread has computed it
+        pairs, diagonal = inverse.entries(i, j), inverse.diagonal[j]  # B_ij, B_jj
+        ratios = pairs / inverse.diagonal[i][:, None]  # products of both may underflow
         differ, a = i[:, None] != j, self.unit * self.duals
         without = a[j] - ratios[..., None] * a[i][:, None]
         scale = np.where(differ, diagonal - ratios * pairs, 1.0)
@@ -493,25 +477,19 @@ class KernelTrend(Trend):
         result[block] = np.where(differ[..., None], without / scale[..., None], result[block])
         return result
 
+    @one_blas_thread()
     def shifts(self, removed: np.ndarray, rows: TableRows) -> np.ndarray:
-        """Return changes of values at queries without a row, (q, len(removed), n_outputs).
-
-        Without row j, the value at q changes by ``-(B k(q))_j a_j / B_jj``, for the inverse B of
-        the matrix. The landmarks stay.
-        """
+        # Without row j, the value at q changes by ``-(B k(q))_j a_j / B_jj``, for the inverse B of
+        # the matrix. The landmarks stay.
         Z = self._rows_with_coefficients
-        with one_blas_thread():
-            weights = self.kernel(rows.encoded.double().cpu().numpy(), Z) @ self._smoother
-            weights = weights / self._inverse.diagonal
+        weights = self.kernel(rows.encoded.double().cpu().numpy(), Z) @ self._smoother
+        weights = weights / self._inverse.diagonal
         return self._of_ids(removed, -weights[..., None] * (self.unit * self.duals))
 
     def shifts_of_rows(
         self, removed: np.ndarray, ids: np.ndarray, rows: TableRows, query: int | None = None
     ) -> np.ndarray:
-        """Return changes of left-out values at rows, (len(ids), len(removed), n_outputs).
-
-        A `query`, an id, is left out as well, where rows are left out one by one.
-        """
+        # A query is left out where rows are left out one by one.
         positions, is_fitted = self._positions(ids)
         changes = np.empty((len(ids), len(removed), len(self.unit)))
         if not is_fitted.all():
@@ -550,12 +528,12 @@ class KernelTrend(Trend):
         return self._inverse.entries(rows, np.arange(len(self.ids)))
 
     @cached_property
+    @one_blas_thread()
     def _inverse(self) -> Inverse:
         X, D = self.X.astype(float), self.kernel.ridge / self.rows.weights
-        with one_blas_thread():
-            if _is_exact(self.rows):
-                return Inverse.from_matrix(self.kernel(X, X), D)
-            return Inverse.from_features(_nystrom_features(X, self.kernel)[0], D)
+        if _is_exact(self.rows):
+            return Inverse.from_matrix(self.kernel(X, X), D)
+        return Inverse.from_features(_nystrom_features(X, self.kernel)[0], D)
 
     @property
     def _rows_with_coefficients(self) -> np.ndarray:
@@ -563,15 +541,14 @@ class KernelTrend(Trend):
         return X if _is_exact(self.rows) else X[_landmarks(len(X))]
 
     @cached_property
+    @one_blas_thread()
     def _smoother(self) -> np.ndarray:
         """Return the matrix from targets to coefficients, (m, n)."""
-        inverse = self._inverse
-        with one_blas_thread():
-            if _is_exact(self.rows):
-                every = np.arange(len(self.ids))
-                return inverse.entries(every, every)
-            F, factor = _nystrom_features(self.X.astype(float), self.kernel)
-            return solve_triangular(factor, (inverse @ F).T, lower=True, trans="T")
+        if _is_exact(self.rows):
+            every = np.arange(len(self.ids))
+            return self._inverse.entries(every, every)
+        F, factor = _nystrom_features(self.X.astype(float), self.kernel)
+        return solve_triangular(factor, (self._inverse @ F).T, lower=True, trans="T")
 
     def with_rows(
         self,
@@ -580,8 +557,7 @@ class KernelTrend(Trend):
         neighbors: Any = None,
         groups: np.ndarray | None = None,
     ) -> KernelTrend:
-        """Return the trend itself, which only stores fitted rows."""
-        return self
+        return self  # it only stores fitted rows
 
     def without(self, ids: np.ndarray) -> KernelTrend:
         """Return a trend with the same kernel that is fitted to the remaining rows."""

@@ -26,11 +26,12 @@ from .._utils.validation import spans_of
 
 if TYPE_CHECKING:
     from .._data.sample import TableRows
-if TYPE_CHECKING:
-    from .._data.sample import TableRows
 
 #: Number of folds of a cross-fitted function, as usual in cross-validation.
 N_FOLDS = 5
+INVERSE_PENALTY, MAX_ITER = 10.0, 1000  # of the logistic regression
+#: Range of the factor of the logarithms of a model's probabilities.
+MODEL_SLOPES = 0.05, 3.0
 
 Part = tuple[np.ndarray, np.ndarray]  # rows to fit, and rows to predict
 
@@ -88,7 +89,10 @@ class Trend:
         raise NotImplementedError
 
     def moved(self, ids: np.ndarray, rows: TableRows) -> Tensor:
-        """Return values at the rows of `ids` if they had new features, (len(ids), n_outputs)."""
+        """Return values at the rows of `ids` if they had new features, (len(ids), n_outputs).
+
+        A value changes by the change of the function that is fitted to all rows.
+        """
         raise NotImplementedError
 
     def residuals_without(
@@ -187,14 +191,9 @@ class CrossFittedTrend(Trend):
         return self.values[np.searchsorted(self.ids, ids)]
 
     def moved(self, ids: np.ndarray, rows: TableRows) -> Tensor:
-        """Return values at the rows of `ids` if they had new features, (len(ids), n_outputs).
-
-        A value changes by the change of the function that is fitted to all rows.
-        """
         positions, values = np.searchsorted(self.ids, ids), self(rows)
-        return values + torch.from_numpy(
-            self.values[positions] - self.fitted_values[positions]
-        ).to(values)
+        apart = self.values[positions] - self.fitted_values[positions]
+        return values + torch.from_numpy(apart).to(values)
 
     def with_rows(
         self,
@@ -206,21 +205,17 @@ class CrossFittedTrend(Trend):
         values, times = self(rows).cpu().numpy(), self.times
         return replace(
             self,
-            ids=np.concatenate([self.ids, ids]),
+            ids=np.append(self.ids, ids),
             values=np.concatenate([self.values, values]),
             fitted_values=np.concatenate([self.fitted_values, values]),
             times=None if times is None else np.append(times, np.full(len(ids), -np.inf)),
         )
 
     def without(self, ids: np.ndarray) -> Self:
-        """Return the trend without the rows of `ids`, with the same functions.
-
-        Times of removed rows are dropped, unless all rows are removed, as for shards.
-        """
         kept, times, ends = ~np.isin(self.ids, ids), self.times, self.ends
         if times is not None:
             times = times[kept]
-            if kept.any():
+            if kept.any():  # else, as for shards, the ends stay
                 ends = np.array([times[times <= end].max(initial=-np.inf) for end in ends])
         return replace(
             self,
@@ -252,11 +247,6 @@ def parts_of(n_rows: int, groups: np.ndarray | None, times: np.ndarray | None) -
     n_folds = min(N_FOLDS, n_units)
     folds = KFold(n_folds, shuffle=True, random_state=0) if groups is None else GroupKFold(n_folds)
     yield from folds.split(rows, groups=groups)
-
-
-INVERSE_PENALTY, MAX_ITER = 10.0, 1000  # of the logistic regression
-#: Range of the factor of the logarithms of a model's probabilities.
-MODEL_SLOPES = 0.05, 3.0
 
 
 class LogProbabilities(nn.Module):
@@ -307,21 +297,16 @@ class ClassTrend(Trend):
         """Calibrate a trend's left-out values to weighted one-hot targets `y`, (n, C)."""
         values = trend.of_rows(ids, rows)
         calibrate = _scale if trend.takes_table else _regress
-        slopes, intercepts = [], []
-        for output in spans_of(sizes):
-            slope, intercept = calibrate(values[:, output], y[:, output], weights)
-            slopes.append(slope)
-            intercepts.append(intercept)
+        by_output = [calibrate(values[:, some], y[:, some], weights) for some in spans_of(sizes)]
+        slopes, intercepts = zip(*by_output, strict=True)
         return cls(trend, block_diag(*slopes), np.concatenate(intercepts), tuple(sizes))
 
     @property
     def takes_table(self) -> bool:
-        """Return whether the function reads rows of the table as they were given."""
         return self.trend.takes_table
 
     @property
     def is_solved(self) -> bool:
-        """Return whether the function is solved anew where rows are removed."""
         return self.trend.is_solved
 
     @cached_property
@@ -345,9 +330,8 @@ class ClassTrend(Trend):
     def of_rows(
         self, ids: np.ndarray, rows: TableRows | None, cutoff_times: Tensor | None = None
     ) -> np.ndarray:
-        return self._calibrate(
-            torch.from_numpy(self.trend.of_rows(ids, rows, cutoff_times))
-        ).numpy()
+        values = self.trend.of_rows(ids, rows, cutoff_times)
+        return self._calibrate(torch.from_numpy(values)).numpy()
 
     def moved(self, ids: np.ndarray, rows: TableRows) -> Tensor:
         return self._calibrate(self.trend.moved(ids, rows))
