@@ -51,7 +51,7 @@ from .._training.loop import (
 )
 from .._training.progress import Budget, seconds_of
 from .._trend.additive_trend import AdditiveTrend
-from .._trend.kernel_trend import PEAKS, KernelTrend, LeftOut, weigh_features
+from .._trend.kernel_trend import PEAKS, KernelTrend, LeftOut, tell_rows_apart, weigh_features
 from .._trend.model_trend import Classes, ModelTrend, Numbers
 from .._trend.trend import ClassTrend, Trend
 from .._utils.random import local_seed
@@ -377,12 +377,6 @@ def feature_weights(trend: Trend | None, data: TrainingData) -> Tensor | None:
         weights = weigh_features(X, y, rows).mean_weights
     assert weights is not None  # the kernel is fitted
     return torch.from_numpy(weights) if tell_rows_apart(weights, X) else None
-
-
-def tell_rows_apart(weights: np.ndarray, X: np.ndarray) -> bool:
-    """Return whether weighted features, (n, n_features), differ between rows."""
-    largest_distance = (weights * np.ptp(X, axis=0)).sum()
-    return 0 < largest_distance < np.finfo(np.float32).max
 
 
 # -- the networks ------------------------------------------------------------------------------

@@ -20,11 +20,10 @@ from .._inference.bank import NeighborBank
 from .._inference.evaluation import Evaluation
 from .._network.network import NeighborNetwork, embed
 from .._training.progress import with_progress
-from .._trend.kernel_trend import LeftOut, weigh_features
+from .._trend.kernel_trend import LeftOut, tell_rows_apart, weigh_features
 from .._utils.random import plain_torch
 from .._utils.validation import check_fraction, check_integer, spans, table
 from ..embedding import WeightedFeatures
-from .fitting import tell_rows_apart
 from .queries import encoded_features, evaluate, explanation_of, fitted_snapshot
 
 NAME = "feature_importances_"

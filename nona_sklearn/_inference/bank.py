@@ -16,13 +16,13 @@ from .._data.tables import names_of_new
 from .._data.times import TimeKind
 from .._trend.trend import Trend
 from .._utils.storable import storable
-from .._utils.validation import as_tensor, check_all_known
+from .._utils.validation import as_tensor, check_all_known, some_of
 from ..attention.head import AverageHead, NONAHead
 from ..attention.prediction import Offset
 from .distribution import Calibration
 from .evaluation import Evaluation
 from .influence import TrendShifts
-from .neighbors import Exclusion, LeftOutQueries, Neighbors, UnknownLevels, some_of
+from .neighbors import Exclusion, LeftOutQueries, Neighbors, UnknownLevels
 
 #: In a pickle; version 0.2.0 had none of the last four.
 PLAIN_FIELDS = (

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from .._utils.storable import storable
 from .._utils.threads import cached_property
-from .neighbors import some_of
+from .._utils.validation import some_of
 
 if TYPE_CHECKING:
     from .evaluation import Evaluation

@@ -19,12 +19,12 @@ from scipy import sparse
 from torch import Tensor
 
 from .._utils.threads import WORKERS, cached_property
-from .._utils.validation import spans
+from .._utils.validation import some_of, spans
 from ..attention.head import AverageHead, NONAHead
 from ..attention.prediction import Candidates, compare_all, nearest_by_l2, rows_of
 from .index import METRICS
 from .influence import TrendShifts, by_row, changes_with, changes_without, influence_of_block
-from .neighbors import Exclusion, LeftOutQueries, Neighbors, some_of
+from .neighbors import Exclusion, LeftOutQueries, Neighbors
 from .weighted_rows import WeightedRows
 
 LEAST_QUERY_BLOCK = 32  # fewer queries make a matrix product inefficient

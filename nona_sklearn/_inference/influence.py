@@ -17,11 +17,10 @@ from torch import Tensor
 
 from .._data.sample import TableRows
 from .._trend.trend import Trend
-from .._utils.validation import spans, spans_of
+from .._utils.validation import some_of, spans, spans_of
 from ..attention.functional import attenuation
 from ..attention.prediction import ClassRows, Rows, distance_of
 from ..weighting.base import normalize
-from .neighbors import some_of
 
 if TYPE_CHECKING:
     from .weighted_rows import WeightedRows

@@ -13,15 +13,11 @@ from .._data.splits import have_earlier
 from .._trend.trend import Trend
 from .._utils.storable import storable
 from .._utils.threads import cached_property
+from .._utils.validation import some_of
 from ..attention.functional import Excluded, Pairs
 from ..attention.head import AverageHead, NONAHead, prior_mean
 from ..attention.prediction import Offset
 from .index import GraphIndex, Index, make_index
-
-
-def some_of(part: Any, rows: Any) -> Any:
-    """Some rows of what there may be."""
-    return None if part is None else part[rows]
 
 
 @dataclass

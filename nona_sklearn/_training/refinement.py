@@ -16,7 +16,9 @@ from .._inference.neighbors import Neighbors
 from .._network.network import NeighborNetwork
 from ..attention.head import ClassHead, NONAHead, prior_mean
 from ..losses import NEGLIGIBLE_LOSS
-from .net import DatasetPool
+
+if TYPE_CHECKING:
+    from .net import DatasetPool
 
 if TYPE_CHECKING:
     from .loop import TrainingConfig

@@ -238,6 +238,12 @@ def _climb(candidates: Sequence[float], start: float, loss: Callable[[float], fl
 
 
 @one_blas_thread()
+def tell_rows_apart(weights: np.ndarray, X: np.ndarray) -> bool:
+    """Return whether weighted features, (n, n_features), differ between rows."""
+    largest_distance = (weights * np.ptp(X, axis=0)).sum()
+    return 0 < largest_distance < np.finfo(np.float32).max
+
+
 def weigh_features(X: np.ndarray, y: np.ndarray, rows: LeftOut) -> Kernel:
     """Return a kernel with feature weights, and with initial variances.
 

@@ -85,6 +85,11 @@ def spans(n: int, size: int) -> list[slice]:
     return [slice(start, min(start + size, n)) for start in range(0, n, size)]
 
 
+def some_of(part: Any, rows: Any) -> Any:
+    """Some rows of what there may be."""
+    return None if part is None else part[rows]
+
+
 def table(columns: dict[str, np.ndarray]) -> Any:
     """Return named columns as a DataFrame or, without pandas, as a Bunch of arrays.
 
