@@ -181,8 +181,6 @@ class Encoding(nn.Module):
     unknown string has the next number.
     """
 
-    order: Tensor
-
     def __init__(self, encoder: TableEncoder):
         super().__init__()
         kinds = [kind_of(feature) for feature in encoder.features_]
@@ -199,8 +197,7 @@ class Encoding(nn.Module):
         if takes_one_table(encoder):
             self.takes, self.columns = [(Numbers.dtype, len(numbers))], [[0]]
         self.parts = nn.ModuleList(parts)
-        outputs = np.concatenate([part.outputs for part in parts])
-        self.register_buffer("order", torch.from_numpy(outputs.argsort()))
+        self.order = torch.from_numpy(np.concatenate([part.outputs for part in parts]).argsort())
 
     def forward(self, *inputs: Tensor) -> Tensor:
         encoded = [
@@ -242,29 +239,10 @@ def _gap(encoder: TableEncoder) -> np.ndarray:
     return encoder.transform_columns(_gaps(encoder, 1))[0]
 
 
-def _with_another(levels: list[Any]) -> np.ndarray:
-    """Return a gap, the levels of a category, and a level that fit did not see."""
-    unseen = "".join(map(str, levels)) + "?"  # longer than any level
-    return object_array([None, *levels, unseen])
-
-
-def _with_levels(encoder: TableEncoder, j: int, values: np.ndarray) -> np.ndarray:
-    """Return encoded rows with `values` in column j and gaps in all further columns."""
-    columns = _gaps(encoder, len(values))
-    columns[j] = Column(columns[j].name, "category", values)
-    # Removed levels and the unseen level are strings, even if the category holds numbers.
-    of_any_type = snapshot(encoder)
-    of_any_type.features_ = [replace(feature, holds="nothing") for feature in encoder.features_]
-    return of_any_type.transform_columns(columns)
-
-
 class Numbers(nn.Module):
     """Columns of numbers, (n, n_columns). Gaps are filled, and marked if fit had gaps."""
 
     dtype = torch.float64
-    filled: Tensor
-    marked: Tensor
-    empty: Tensor
 
     def __init__(self, encoder: TableEncoder, columns: list[int]):
         super().__init__()
@@ -273,10 +251,10 @@ class Numbers(nn.Module):
         values = [of_column[0] for of_column in outputs]
         marks = [outputs[i][1] for i in marked]
         self.outputs = np.array([*values, *marks])
-        self.register_buffer("filled", torch.from_numpy(_gap(encoder)[values]))
-        self.register_buffer("marked", torch.tensor(marked, dtype=torch.long))
+        self.filled = torch.from_numpy(_gap(encoder)[values])
+        self.marked = torch.tensor(marked, dtype=torch.long)
         empty = [encoder.features_[j].column.kind == "empty" for j in columns]
-        self.register_buffer("empty", torch.tensor(empty))  # values after fit are ignored
+        self.empty = torch.tensor(empty)  # values after fit are ignored
 
     @staticmethod
     def given(feature: ColumnSpec, column: Column) -> np.ndarray:
@@ -293,18 +271,22 @@ class Levels(nn.Module):
     """A category, passed as numbers of levels, (n, 1). `table` has the levels' encodings."""
 
     dtype = torch.int64
-    table: Tensor
-    unknown: Tensor
 
     def __init__(self, encoder: TableEncoder, j: int):
         super().__init__()
         levels = _levels(encoder, j)
         self.texts = [text_of(level) for level in (None, *levels)]
         self.outputs = np.flatnonzero(encoder.source_ == j)
-        values = _with_another(levels)
-        table = _with_levels(encoder, j, values)[:, self.outputs]
-        self.register_buffer("table", torch.from_numpy(table))
-        self.register_buffer("unknown", torch.from_numpy(encoder.are_unknown(j, values)))
+        unseen = "".join(map(str, levels)) + "?"  # longer than any level
+        values = object_array([None, *levels, unseen])
+        columns = _gaps(encoder, len(values))
+        columns[j] = Column(columns[j].name, "category", values)
+        # Removed levels and the unseen level are strings, even if the category holds numbers.
+        of_any_type = snapshot(encoder)
+        of_any_type.features_ = [replace(spec, holds="nothing") for spec in encoder.features_]
+        table = of_any_type.transform_columns(columns)
+        self.table = torch.from_numpy(table[:, self.outputs])
+        self.unknown = torch.from_numpy(encoder.are_unknown(j, values))
 
     @staticmethod
     def given(feature: ColumnSpec, column: Column) -> np.ndarray:
@@ -323,19 +305,19 @@ class NumberedLevels(Levels):
     """A category with numbers as levels, (n, 1)."""
 
     dtype = torch.float64
-    levels: Tensor
 
     def __init__(self, encoder: TableEncoder, j: int):
         super().__init__(encoder, j)
         self.texts, levels = [], _levels(encoder, j)
-        if inexact := [level for level in levels if _is_inexact(level)]:
-            raise ValueError(
-                f"{encoder.features_[j].column.label} holds the category {inexact[0]!r}, which "
-                "float64 does not represent: convert it to strings for an ONNX graph"
-            )
+        for level in levels:
+            if not isinstance(level, str) and float(level) != level:
+                raise ValueError(
+                    f"{encoder.features_[j].column.label} holds the category {level!r}, which "
+                    "float64 does not represent: convert it to strings for an ONNX graph"
+                )
         # A removed level is a string, and equals no number.
         numbers = [np.nan if isinstance(level, str) else float(level) for level in levels]
-        self.register_buffer("levels", torch.tensor(numbers, dtype=torch.float64))
+        self.levels = torch.tensor(numbers, dtype=torch.float64)
 
     @staticmethod
     def given(feature: ColumnSpec, column: Column) -> np.ndarray:
@@ -348,10 +330,6 @@ class NumberedLevels(Levels):
         return torch.cat(matches, dim=1).int().argmax(dim=1)
 
 
-def _is_inexact(level: Any) -> bool:
-    return not isinstance(level, str) and float(level) != level
-
-
 # -- dates: calendar.py in integers and float64 ------------------------------------------------
 
 DAY_LENGTH = int(DAY / np.timedelta64(1, "us"))
@@ -362,14 +340,13 @@ class Moments(nn.Module):
     """A column of dates, (n, 1) in microseconds since 1970, encoded as parts of the calendar."""
 
     dtype = torch.int64
-    gap: Tensor
 
     def __init__(self, encoder: TableEncoder, j: int):
         super().__init__()
         self.texts: list[str] = []
         self.calendar = encoder.features_[j].parts
         self.outputs = np.flatnonzero(encoder.source_ == j)
-        self.register_buffer("gap", torch.from_numpy(_gap(encoder)[self.outputs]))
+        self.gap = torch.from_numpy(_gap(encoder)[self.outputs])
 
     @staticmethod
     def given(feature: ColumnSpec, column: Column) -> np.ndarray:
@@ -433,53 +410,32 @@ def calendar_parts(names: Sequence[str], moment: Tensor) -> list[Tensor]:
 MAX_SCALED = 1e100  # the square of a scaled number is in float64's range
 
 
-class NormalScores(nn.Module):
-    """Normal scores of skewed columns, interpolated between quantiles. The rest is unchanged."""
-
-    quantiles: Tensor
-    widths: Tensor
-    rises: Tensor
-    first: Tensor
-    skewed: Tensor
-
-    def __init__(self, scaler: SmoothClipScaler):
-        super().__init__()
-        quantiles, scores = torch.as_tensor(scaler.quantiles_), torch.as_tensor(scaler.scores_)
-        widths = quantiles.diff(dim=0)
-        self.register_buffer("quantiles", quantiles[:-1])
-        self.register_buffer("widths", torch.where(widths > 0, widths, 1.0))  # no rise there
-        self.register_buffer("rises", scores.diff(dim=0))
-        self.register_buffer("first", scores[0])
-        self.register_buffer("skewed", torch.as_tensor(scaler.skewed_))
-
-    def forward(self, X: Tensor) -> Tensor:
-        skewed = X.index_select(1, self.skewed)[:, None]  # (n, 1, skewed)
-        above = (skewed - self.quantiles) / self.widths  # (n, quantiles, skewed)
-        scores = self.first + (above.clamp(0, 1) * self.rises).sum(dim=1)
-        return X.index_copy(1, self.skewed, scores)
-
-
 class Scaling(nn.Module):
     """A fitted scaler, with results rounded to float32 as for an embedding."""
-
-    center: Tensor
-    scale: Tensor
-    bound: Tensor
 
     def __init__(self, scaler: SmoothClipScaler | StandardScaler, n_features: int):
         super().__init__()
         self.clips = isinstance(scaler, SmoothClipScaler)
-        self.scores = NormalScores(scaler) if self.clips and len(scaler.skewed_) else None
         center = scaler.center_ if self.clips else scaler.mean_ if scaler.with_mean else None
         zeros, ones = torch.zeros(n_features).double(), torch.ones(n_features).double()
-        self.register_buffer("center", zeros if center is None else torch.as_tensor(center))
-        scale = scaler.scale_
-        self.register_buffer("scale", ones if scale is None else torch.as_tensor(scale))
+        self.center = zeros if center is None else torch.as_tensor(center)
+        self.scale = ones if scaler.scale_ is None else torch.as_tensor(scaler.scale_)
         # As a tensor: a plain number would overflow to infinity, as a float32 in the graph.
-        self.register_buffer("bound", torch.tensor(MAX_SCALED, dtype=torch.float64))
+        self.bound = torch.tensor(MAX_SCALED, dtype=torch.float64)
+        self.skewed = torch.as_tensor(scaler.skewed_) if self.clips else torch.arange(0)
+        if len(self.skewed):
+            quantiles, scores = torch.as_tensor(scaler.quantiles_), torch.as_tensor(scaler.scores_)
+            widths = quantiles.diff(dim=0)
+            self.quantiles, self.first = quantiles[:-1], scores[0]
+            self.widths = torch.where(widths > 0, widths, 1.0)  # no rise there
+            self.rises = scores.diff(dim=0)
 
     def forward(self, X: Tensor) -> Tensor:
-        X = X if self.scores is None else self.scores(X)
+        if len(self.skewed):  # normal scores, interpolated between quantiles
+            skewed = X.index_select(1, self.skewed)[:, None]  # (n, 1, skewed)
+            above = (skewed - self.quantiles) / self.widths  # (n, quantiles, skewed)
+            scores = self.first + (above.clamp(0, 1) * self.rises).sum(dim=1)
+            X = X.index_copy(1, self.skewed, scores)
         scaled = ((X - self.center) / self.scale).clamp(-self.bound, self.bound)
         if self.clips:  # a graph has no hypot
             scaled = scaled / (1 + (scaled / BOUND).square()).sqrt()
@@ -676,12 +632,14 @@ class Networks(nn.Module):
         self.embedding, self.head = network.embedding, network.head.double()
         self.neighbors = bank.embeddings.cpu().double()
         self.steps = nn.ModuleList()  # on similarities, of which they need all
+        self.most: list[int | None] = []  # nearest rows that are all that can have weight
         for head, _, _ in self.head.split_by_head(self.neighbors, self.neighbors):
             if head.step is not None:
                 head.step.float()  # thresholds have the precision of the fit
                 if head.step.on == "similarity":
                     self.steps.append(head.step)
                     head.step = None
+            self.most.append(head.most_weighed(len(bank)))
             if head.weighting.one_by_one:
                 vars(head.weighting)["weigh"] = partial(weigh, head.weighting)
         prior, scale, offset = neighbors.log_prior, neighbors.adjustment_scale, neighbors.offset
@@ -713,7 +671,7 @@ class Networks(nn.Module):
             rows = rows_of(head, z, neighbors, self.values, candidates, *options, added=added)
             rows.any_excluded = False
             step = self.steps[i] if self.steps else None
-            rows.weights = self._weights(head, step, candidates.similarity, z, neighbors)
+            rows.weights = self._weights(head, step, self.most[i], candidates.similarity, z)
             if rows.adjustment_scale is not None:
                 rows.attenuation = attenuation(rows.distance, head.trust_radius)
             elif isinstance(rows, ClassRows):
@@ -724,22 +682,21 @@ class Networks(nn.Module):
         return WeightedRows(networks, slice(None))
 
     def _weights(
-        self, head: NONAHead, step: Any, similarity: Tensor, query: Tensor, neighbors: Tensor
+        self, head: NONAHead, step: Any, most: int | None, similarity: Tensor, query: Tensor
     ) -> Tensor:
         """Return the weights of all rows, (q, n), by those that can have weight."""
-        query, log_prior = head.metric_part(query), self.log_prior
+        query, log_prior, n_rows = head.metric_part(query), self.log_prior, len(self.neighbors)
         if step is not None:
             log_step = step(similarity, query)
             log_prior = log_step if log_prior is None else log_step + log_prior
-        most = head.most_weighed(len(neighbors))
         if most is None:
-            return head.weigh(similarity, query, neighbors, log_prior=log_prior)
+            return head.weigh(similarity, query, query, log_prior=log_prior)  # of single rows
         nearest, positions = similarity.topk(most, dim=1)
         nearest = nearest.float().double()  # rounded as in an index: ranks depend on ties
         if log_prior is not None:
             log_prior = log_prior.expand_as(similarity).gather(1, positions)
-        n_admitted = torch.full_like(positions[:, :1], len(neighbors))
-        weights = head.weigh(nearest, query, neighbors, None, log_prior, n_admitted)
+        n_admitted = torch.full_like(positions[:, :1], n_rows)
+        weights = head.weigh(nearest, query, query, None, log_prior, n_admitted)
         return torch.zeros_like(similarity).scatter(1, positions, weights)
 
 
@@ -785,6 +742,11 @@ def graph_searchsorted(ordered: Tensor, values: Tensor, **options: object) -> Te
     return (ordered[:, None] < values[:, :, None]).sum(dim=2)
 
 
+def graph_argsort(x: Tensor, *, dim: int, descending: bool, **options: object) -> Tensor:
+    """Return :func:`torch.argsort`. A graph takes the largest of equal values in their order."""
+    return x.topk(x.shape[dim], dim=dim, largest=descending).indices
+
+
 def graph_cummax(x: Tensor, dim: int) -> tuple[Tensor, Tensor]:
     """Return :func:`torch.cummax` of rows of at least 0, without the positions."""
     best, distance, n = x, 1, x.shape[1]
@@ -813,6 +775,7 @@ def graph_asinh(x: Tensor) -> Tensor:
 GRAPH_OPERATIONS: dict[Any, Callable[..., Any]] = {
     torch.ops.aten.cdist.default: graph_cdist,
     torch.ops.aten.searchsorted.Tensor: graph_searchsorted,
+    torch.ops.aten.argsort.stable: graph_argsort,
     torch.ops.aten.cummax.default: graph_cummax,
     torch.ops.aten.clamp_min.default: graph_clamp_min,
     torch.ops.aten.cos.default: graph_cos,
@@ -843,7 +806,9 @@ def _exact_scalar(value: float, dtype: int, **options: object) -> Any:
 
 
 def _set_inputs(graph: Any, names: list[str], texts: dict[int, list[str]]) -> None:
-    """Name the inputs of a graph of onnx_ir, and replace numbers of levels by strings."""
+    """Name the inputs of a graph of onnx_ir, and let new nodes number the levels in strings."""
+    import onnx_ir
+
     inner = [*graph.initializers.values(), *(value for node in graph for value in node.outputs)]
     numbered = [graph.inputs[j] for j in texts]
     taken = {*names, *(value.name for value in (*inner, *graph.inputs))}
@@ -851,28 +816,22 @@ def _set_inputs(graph: Any, names: list[str], texts: dict[int, list[str]]) -> No
         if value.name in names:
             value.name = free_name(value.name, taken, mark="_")
             taken.add(value.name)
-    for j, name in enumerate(names):
-        if j in texts:
-            graph.inputs[j] = _strings_before(graph, graph.inputs[j], texts[j])
-        graph.inputs[j].name = name
+    of_strings = onnx_ir.TensorType(onnx_ir.DataType.STRING)
+    for j, levels in texts.items():
+        numbers = graph.inputs[j]
+        graph.inputs[j] = onnx_ir.Value(type=of_strings, shape=numbers.shape)
+        table: dict[str, Any] = {
+            "keys_strings": levels,
+            "values_int64s": [*range(len(levels))],
+            "default_int64": len(levels),
+        }
+        node = onnx_ir.node("LabelEncoder", [graph.inputs[j]], table, domain="ai.onnx.ml")
+        node.outputs[0].name = numbers.name
+        numbers.replace_all_uses_with(node.outputs[0])
+        graph.insert_before(graph[0], node)
+    for value, name in zip(graph.inputs, names, strict=True):
+        value.name = name
     graph.opset_imports["ai.onnx.ml"] = 3
-
-
-def _strings_before(graph: Any, numbers: Any, texts: list[str]) -> Any:
-    """Return a value of strings that a new node maps to the numbers of the graph."""
-    import onnx_ir
-
-    strings = onnx_ir.Value(type=onnx_ir.TensorType(onnx_ir.DataType.STRING), shape=numbers.shape)
-    table: dict[str, Any] = {
-        "keys_strings": texts,
-        "values_int64s": [*range(len(texts))],
-        "default_int64": len(texts),
-    }
-    node = onnx_ir.node("LabelEncoder", [strings], table, domain="ai.onnx.ml")
-    node.outputs[0].name = numbers.name
-    numbers.replace_all_uses_with(node.outputs[0])
-    graph.insert_before(graph[0], node)
-    return strings
 
 
 def _check_exportable(estimator: Any) -> None:
