@@ -553,7 +553,19 @@ def export_onnx(
             f"quantiles must be below 1 for an ONNX graph, got {quantiles!r:.100}: the largest "
             "value of a distribution depends on rounding"
         )
-    _check_exportable(fitted)
+    refuse_model_trend(fitted, "an ONNX graph", "use trend='kernel' or None")
+    head = fitted.bank_.evaluate(fitted.network_.head).one_head
+    if not (head.weighting.one_by_one or isinstance(head.weighting, Triangular)):
+        raise ValueError(
+            "weighting must look at one neighbour at a time for an ONNX graph, got "
+            f"{fitted.weighting!r}"
+        )
+    is_on_ranks = head.step is not None and head.step.on == "rank"
+    if is_on_ranks and head.most_weighed(len(fitted.bank_)) is None:
+        raise ValueError(
+            "softstep_on must be 'similarity' for an ONNX graph, or weights end after some number "
+            "of rows, set by n_neighbors, got 'rank'"
+        )
     import_extra("export_onnx", "onnx", "onnxscript", extra="onnx")
     graph = Graph(fitted, int(n_neighbors), levels).eval()
     with put_in_place(destination(path, overwrite)) as beside:
@@ -832,20 +844,3 @@ def _set_inputs(graph: Any, names: list[str], texts: dict[int, list[str]]) -> No
     for value, name in zip(graph.inputs, names, strict=True):
         value.name = name
     graph.opset_imports["ai.onnx.ml"] = 3
-
-
-def _check_exportable(estimator: Any) -> None:
-    """Raise if weights are no formula of single similarities or of the nearest rows."""
-    refuse_model_trend(estimator, "an ONNX graph", "use trend='kernel' or None")
-    head = estimator.bank_.evaluate(estimator.network_.head).one_head
-    if not (head.weighting.one_by_one or isinstance(head.weighting, Triangular)):
-        raise ValueError(
-            "weighting must look at one neighbour at a time for an ONNX graph, got "
-            f"{estimator.weighting!r}"
-        )
-    is_on_ranks = head.step is not None and head.step.on == "rank"
-    if is_on_ranks and head.most_weighed(len(estimator.bank_)) is None:
-        raise ValueError(
-            "softstep_on must be 'similarity' for an ONNX graph, or weights end after some number "
-            "of rows, set by n_neighbors, got 'rank'"
-        )

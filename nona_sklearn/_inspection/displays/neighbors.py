@@ -15,6 +15,7 @@ from .base import (
     Display,
     check_class,
     check_number,
+    check_one_of,
     choose_output,
     class_colors,
     legend_beside,
@@ -145,7 +146,7 @@ class NeighborsDisplay(Display):
         ([2, 3], array([0.5, 0.5]))
         """
         model = unwrap(estimator).snapshot()
-        _check_one_of(X, y_true, row)
+        check_one_of(X, y_true, row)
         X = X if row is None else bank_row_as_query(model.estimator, row)
         predictions = model.predict(X)
         if len(predictions) != 1:
@@ -318,14 +319,3 @@ def _class_data(model, X, explanation, number):
             for name, of_classes in zip(explanation.names[beside], amounts, strict=True)
         },
     }
-
-
-def _check_one_of(X, y_true, row):
-    """Raise if both or neither of `X` and `row` are given, or `y_true` is given with `row`."""
-    if (X is None) == (row is None):
-        both = "neither" if X is None else "both"
-        raise ValueError(f"exactly one of X and row must be given, got {both}")
-    if row is not None and y_true is not None:
-        raise ValueError(
-            f"y_true must be None with row, whose target is known, got {y_true!r:.100}"
-        )
