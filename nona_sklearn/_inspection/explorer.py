@@ -44,6 +44,7 @@ from .page import (
     SHAPE,
     WORDS,
     Appearance,
+    Page,
     Unit,
     footer,
     render,
@@ -51,7 +52,6 @@ from .page import (
     show,
     source,
     whole_page,
-    write_page,
 )
 from .unwrap import OutputAnswers
 
@@ -564,7 +564,7 @@ CHART = {
 }
 
 
-class Explorer:
+class Explorer(Page):
     """An interactive page, as :func:`explore` makes it.
 
     Attributes
@@ -576,31 +576,9 @@ class Explorer:
     def __init__(self, title: str, page: str):
         self.title, self._page = title, page
 
-    def __repr__(self):
-        return f"<Explorer: {self.title}>"
-
     def _repr_html_(self):
         """Return the HTML of the page in a frame, for a notebook."""
         return render("frame.html", page=self._page, height=HEIGHT, title=self.title)
-
-    def save(self, path: Any, *, overwrite: bool = False) -> None:
-        """Write the page as one file of HTML, which needs no network.
-
-        Parameters
-        ----------
-        path : str or path-like
-            The file, such as "explorer.html".
-        overwrite : bool, default=False
-            Whether to replace an existing file.
-
-        Raises
-        ------
-        FileExistsError
-            If the file exists and `overwrite` is False.
-        ValueError
-            If the name has the ending of another format, such as ".pdf".
-        """
-        write_page(self._page, path, overwrite)
 
 
 def explore(

@@ -41,6 +41,7 @@ from .page import (
     WORDS,
     Appearance,
     Cell,
+    Page,
     Table,
     Unit,
     factor,
@@ -54,7 +55,6 @@ from .page import (
     signed_share,
     source,
     whole_page,
-    write_page,
 )
 from .unwrap import OutputAnswers, unwrap
 
@@ -73,7 +73,7 @@ AGAIN = 0.9  # share of refits that counts as nearly all of them
 STEADY = 0.5
 
 
-class NeighborsReport:
+class NeighborsReport(Page):
     """Report of one prediction and the rows behind it, as an HTML page or in a notebook.
 
     The page shows the prediction with its prediction interval or its probabilities, and how
@@ -217,45 +217,11 @@ class NeighborsReport:
             n_candidates=N_CANDIDATES,
             footer=footer(answers.model.estimator),
         )
-
-    def __repr__(self) -> str:
-        return f"<NeighborsReport: {self.title}>"
+        self._page = whole_page(self.title, self._article, sheets=[source(SHEET)])
 
     def _repr_html_(self) -> str:
         """Return the HTML of the report, for a notebook."""
         return f"<style>{source(SHEET)}</style>{self._article}"
-
-    def save(self, path: Any, *, overwrite: bool = False) -> None:
-        """Write the report as one file of HTML.
-
-        Parameters
-        ----------
-        path : str or path-like
-            The file, such as "decision.html". A name without an ending gets ".html".
-        overwrite : bool, default=False
-            Whether to replace an existing file.
-
-        Raises
-        ------
-        FileExistsError
-            If the file exists and `overwrite` is False.
-        ValueError
-            If the name has the ending of another format, such as ".pdf".
-
-        Examples
-        --------
-        >>> import tempfile
-        >>> from pathlib import Path
-        >>> from nona_sklearn import NeighborsReport
-        >>> from nona_sklearn import SoftStepKNeighborsRegressor
-        >>> X, y = [[50], [60], [80], [90], [120]], [250, 300, 400, 450, 600]
-        >>> knn = SoftStepKNeighborsRegressor(2, weighting="uniform", learn_feature_weights=False)
-        >>> report = NeighborsReport(knn.fit(X, y), [[84]], features=X)
-        >>> report
-        <NeighborsReport: Prediction of target for the query>
-        >>> report.save(Path(tempfile.mkdtemp(), "decision.html"))
-        """
-        write_page(whole_page(self.title, self._article, sheets=[source(SHEET)]), path, overwrite)
 
 
 # -- the prediction ----------------------------------------------------------------------------

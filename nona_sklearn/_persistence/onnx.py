@@ -687,7 +687,7 @@ class Networks(nn.Module):
             if rows.adjustment_scale is not None:
                 rows.attenuation = attenuation(rows.distance, head.trust_radius)
             elif isinstance(rows, ClassRows):
-                rows.odds = self.values.new_ones(1)
+                rows.odds = self.values.new_ones(1)  # one for each query would fix their number
             if self.offset is not None:
                 rows.trend_share = self.offset.share_at(rows.distance)
             networks.append(rows)
@@ -797,15 +797,17 @@ GRAPH_OPERATIONS: dict[Any, Callable[..., Any]] = {
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Suppress torch's warnings, and its messages about libraries that are not installed."""
-    logger = logging.getLogger("torch.onnx")
-    before = logger.level
-    logger.setLevel(logging.ERROR)
+    """Suppress torch's warnings, and messages about missing libraries and constants."""
+    loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript")]
+    before = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings(action="ignore"):
             yield
     finally:
-        logger.setLevel(before)
+        for logger, level in zip(loggers, before, strict=True):
+            logger.setLevel(level)
 
 
 def _exact_scalar(value: float, dtype: int, **options: object) -> Any:

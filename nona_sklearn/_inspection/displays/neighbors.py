@@ -10,6 +10,7 @@ from sklearn.base import is_classifier
 
 from ..._estimators.queries import bank_row_as_query
 from ..._utils.validation import check_integer
+from ..page import shortened
 from ..unwrap import unwrap
 from .base import (
     Display,
@@ -194,7 +195,10 @@ class NeighborsDisplay(Display):
             self._draw_classes(ax, bars)
         n_rows = len(self.weights)
         named = np.arange(0, n_rows, -(-n_rows // MOST_NAMES))  # up to MOST_NAMES
-        ax.set_yticks(named, [self._row_label(i) for i in named], fontsize="small")
+        labels = [shortened(str(self.names[i]), LONGEST_NAME) for i in named]
+        if self.probabilities is None:
+            labels = [f"{labels[j]}   {self.weights[i]:.1%}" for j, i in enumerate(named)]
+        ax.set_yticks(named, labels, fontsize="small")
         ax.set_ylim(n_rows - 0.4, -0.6)  # the heaviest row is on top
         if self.added:
             below = range(n_rows, n_rows + len(self.added))
@@ -207,11 +211,6 @@ class NeighborsDisplay(Display):
         several = f"{n_rows} neighbours ({share:.0%} of the weight)"
         ax.set_title(several if share <= 1 - ROUNDING else f"all {n_rows} neighbours")
         return self
-
-    def _row_label(self, i):
-        name = str(self.names[i])
-        name = name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}…"
-        return name if self.probabilities is not None else f"{name}   {self.weights[i]:.1%}"
 
     def _write_contributions(self, ax, named):
         """Write the contributions of rows, weight times adjusted target, on the right."""
