@@ -317,10 +317,12 @@ class RowMixer:
         for row, query in zip(rows, queries, strict=True):
             *values, is_ordered = comparable(row, query)
             joined = np.concatenate(values)
-            codes.append(
-                np.unique(joined, return_inverse=True)[1] if is_ordered else _code(joined)
-            )
             numbers.append(joined if is_ordered else None)
+            if is_ordered:
+                codes.append(np.unique(joined, return_inverse=True)[1])
+            else:
+                code_of: dict[Any, int] = {}
+                codes.append(np.array([code_of.setdefault(v, len(code_of)) for v in joined]))
         both = stack_rows(_safe_indexing(features, indices), X)
         return cls(answers, both, rows, queries, np.stack(codes, axis=1), numbers)
 
@@ -333,6 +335,11 @@ class RowMixer:
     def names(self) -> list[str]:
         """Return the names of the columns."""
         return [feature.name for feature in self.rows]
+
+    @property
+    def given_names(self) -> list:
+        """Return the names of the columns, or their numbers for an array."""
+        return [feature.read.name for feature in self.rows]
 
     @property
     def columns(self) -> np.ndarray:
@@ -365,12 +372,6 @@ class RowMixer:
         return order[np.searchsorted(way[order], np.minimum(shares, way[end]))]
 
 
-def _code(values: np.ndarray) -> np.ndarray:
-    """Return codes of the values of a column without an order, (n,)."""
-    codes: dict[Any, int] = {}
-    return np.array([codes.setdefault(value, len(codes)) for value in values])
-
-
 # -- allowed changes ---------------------------------------------------------------------------
 
 
@@ -399,7 +400,7 @@ class AllowedChanges:
         }
         time = mixer.answers.bank.time
         if time is not None and time.column is not None:
-            columns["fixed"].append(_names_as_given(mixer).index(time.column))
+            columns["fixed"].append(mixer.given_names.index(time.column))
         for name in ("increase", "decrease"):
             for j in columns[name]:
                 _check_ordered(mixer, name, j, "numbers or dates")
@@ -466,14 +467,9 @@ def as_list(given: Any) -> list:
     return [given] if isinstance(given, str) or not np.iterable(given) else list(given)
 
 
-def _names_as_given(mixer: RowMixer) -> list:
-    """Return the names of the columns, or their numbers for an array."""
-    return [feature.read.name for feature in mixer.rows]
-
-
 def _column(mixer: RowMixer, parameter: str, name: Any) -> int:
     """Return the number of a column that a parameter names."""
-    names = _names_as_given(mixer)
+    names = mixer.given_names
     if isinstance(name, Hashable) and name in names:
         return names.index(name)
     if is_whole(name, 0, len(names) - 1):
@@ -593,18 +589,14 @@ class _Line:
 
 def _table_of(lines: list[_Line], mixer: RowMixer) -> Table:
     """Return the table of the lines."""
-    columns = {
-        name: _joined([getattr(line, name) for line in lines])
-        for name in ("query", "row", "target", "prediction", "changed")
-    }
+    columns = {}
+    for name in ("query", "row", "target", "prediction", "changed"):
+        column = [getattr(line, name) for line in lines]
+        are_numbers = all(
+            entry is None or isinstance(entry, float | np.floating) for entry in column
+        )
+        columns[name] = np.array(column, dtype=float) if are_numbers else object_array(column)
     shown = mixer.make(np.stack([line.cells for line in lines]))
     for name, values in zip(mixer.names, plain_values(shown), strict=True):
         columns[free_name(name, columns)] = values
     return table(columns)
-
-
-def _joined(values: list) -> np.ndarray:
-    """Return a column of numbers, NaN where they are missing, or of objects."""
-    if all(value is None or isinstance(value, float | np.floating) for value in values):
-        return np.array(values, dtype=float)
-    return object_array(values)

@@ -44,6 +44,7 @@ from .page import (
     SHAPE,
     WORDS,
     Appearance,
+    Page,
     Unit,
     footer,
     render,
@@ -51,7 +52,6 @@ from .page import (
     show,
     source,
     whole_page,
-    write_page,
 )
 from .unwrap import OutputAnswers
 
@@ -173,6 +173,8 @@ def collect_map_data(
     if queries is not None:
         vectors = torch.cat([vectors, queries.embeddings])
     embeddings = answers.metric_embeddings(vectors)
+    reducer = PCA(min(2, *embeddings.shape)) if reducer is None else reducer
+    xy = np.asarray(reducer.fit_transform(embeddings), dtype=float)[:, :2]
     targets = np.concatenate([answers.targets[stored], query_targets])
     classes = _classes(answers, targets)
     groups = _groups_of_equals(embeddings)
@@ -181,7 +183,7 @@ def collect_map_data(
         targets=targets,
         n_stored=len(stored),
         predictions=predictions,
-        xy=_reduced(embeddings, reducer),
+        xy=np.pad(xy, [(0, 0), (0, 2 - xy.shape[1])]),  # of one column: on a line
         groups_of_equals=sorted(groups, key=lambda rows: -_disagreement(targets[rows], classes)),
         columns=columns,
         column_order=predictions.order_of_columns(len(columns), amounts),
@@ -378,13 +380,6 @@ def _classes(answers: OutputAnswers, targets: np.ndarray) -> np.ndarray | None:
     return object_array([*answers.classes, *new_labels])
 
 
-def _reduced(embeddings: np.ndarray, reducer: Any) -> np.ndarray:
-    """Return embeddings (n, d) in two dimensions, (n, 2)."""
-    reducer = PCA(min(2, *embeddings.shape)) if reducer is None else reducer
-    xy = np.asarray(reducer.fit_transform(embeddings), dtype=float)[:, :2]
-    return np.pad(xy, [(0, 0), (0, 2 - xy.shape[1])])
-
-
 def _groups_of_equals(embeddings: np.ndarray) -> list[np.ndarray]:
     """Return groups of rows with equal embeddings."""
     _, group, sizes = np.unique(embeddings, axis=0, return_inverse=True, return_counts=True)
@@ -569,7 +564,7 @@ CHART = {
 }
 
 
-class Explorer:
+class Explorer(Page):
     """An interactive page, as :func:`explore` makes it.
 
     Attributes
@@ -581,31 +576,9 @@ class Explorer:
     def __init__(self, title: str, page: str):
         self.title, self._page = title, page
 
-    def __repr__(self):
-        return f"<Explorer: {self.title}>"
-
     def _repr_html_(self):
         """Return the HTML of the page in a frame, for a notebook."""
         return render("frame.html", page=self._page, height=HEIGHT, title=self.title)
-
-    def save(self, path: Any, *, overwrite: bool = False) -> None:
-        """Write the page as one file of HTML, which needs no network.
-
-        Parameters
-        ----------
-        path : str or path-like
-            The file, such as "explorer.html".
-        overwrite : bool, default=False
-            Whether to replace an existing file.
-
-        Raises
-        ------
-        FileExistsError
-            If the file exists and `overwrite` is False.
-        ValueError
-            If the name has the ending of another format, such as ".pdf".
-        """
-        write_page(self._page, path, overwrite)
 
 
 def explore(
@@ -733,7 +706,10 @@ def explore(
         reducer=reducer,
         random_state=random_state,
     )
-    title = _title(data)
+    title = f"Predictions of {data.target_name}: {data.n_stored:,} stored row"
+    title += "" if data.n_stored == 1 else "s"
+    if n_queries:
+        title += f" and {n_queries:,} {'query' if n_queries == 1 else 'queries'}"
     return Explorer(title, _page(data, title, coverage, footer(answers.model.estimator)))
 
 
@@ -749,16 +725,6 @@ def _query_targets(answers: OutputAnswers, y: Any, n_queries: int) -> np.ndarray
     if np.isinf(values).any():
         raise ValueError(f"y must be finite, or NaN where it is not known, got {values.max()}")
     return values
-
-
-def _title(data: MapData) -> str:
-    """Return the title of the page."""
-    n_queries = len(data.names) - data.n_stored
-    title = f"Predictions of {data.target_name}: {data.n_stored:,} stored row"
-    title += "" if data.n_stored == 1 else "s"
-    if not n_queries:
-        return title
-    return f"{title} and {n_queries:,} {'query' if n_queries == 1 else 'queries'}"
 
 
 def _page(data: MapData, title: str, coverage: float, footer_text: str) -> str:
@@ -965,7 +931,7 @@ def _effects(effects: Effects | None) -> dict[str, Any]:
     if effects is None:
         return {"effects": None}
     scale = _Scale(np.concatenate([display.effects for display in effects.displays]))
-    charts = [_Chart(display, scale) for display in effects.displays]
+    charts = [_chart(display, scale) for display in effects.displays]
     return {"effects": effects, "charts": charts, "scale": scale, "lengths": CHART}
 
 
@@ -997,30 +963,24 @@ class _Scale:
         return start + (end - start) * share
 
 
-class _Chart:
-    """The effects of a column: a curve over numbers or dates, or one bar per category."""
-
-    def __init__(self, display: EffectDisplay, scale: _Scale) -> None:
-        self.name = display.feature_name
-        self.values = display.values
-        self.effects = display.effects
-        self.is_curve = self.values.dtype.kind in "iufmM"
-        self.ends = self.effects.argmin(), self.effects.argmax()
-        self.scale = scale
-
-    def points(self) -> list[tuple[str, str]]:
-        """Return the points of a curve, at most one per unit of the width."""
+def _chart(display: EffectDisplay, scale: _Scale) -> dict[str, Any]:
+    """Return the effects of a column as a curve over numbers or dates, or a bar per category."""
+    values, effects = display.values, display.effects
+    chart: dict[str, Any] = {
+        "display": display,
+        "ends": (effects.argmin(), effects.argmax()),
+        "is_curve": values.dtype.kind in "iufmM",
+    }
+    if chart["is_curve"]:  # of at most one point per unit of the width
         right, bottom = CHART["width"] - CHART["right"], CHART["height"] - CHART["bottom"]
-        values = self.values.astype(float if self.values.dtype.kind in "iuf" else np.int64)
-        share = (values - values[0]) / ((values[-1] - values[0]) or 1)
+        numbers = values.astype(float if values.dtype.kind in "iuf" else np.int64)
+        share = (numbers - numbers[0]) / ((numbers[-1] - numbers[0]) or 1)
         x = CHART["left"] + (right - CHART["left"]) * share
-        y = self.scale.between(bottom, CHART["top"], self.effects)
-        return [(f"{x[i]:.1f}", f"{y[i]:.1f}") for i in np.unique(x.round(), return_index=True)[1]]
-
-    def bars(self) -> list[tuple[str, float | None]]:
-        """Return names and effects of categories, the highest first, without a long middle."""
-        bars = [*zip(map(str, self.values), self.effects, strict=True)][::-1]
-        if (n_left_out := len(bars) - MOST_BARS) > 1:
-            half = MOST_BARS // 2
-            bars = [*bars[:half], (f"{n_left_out} others", None), *bars[-half:]]
-        return bars
+        y = scale.between(bottom, CHART["top"], effects)
+        drawn = np.unique(x.round(), return_index=True)[1]
+        return chart | {"points": [(f"{x[i]:.1f}", f"{y[i]:.1f}") for i in drawn]}
+    bars = [*zip(map(str, values), effects, strict=True)][::-1]  # the highest first
+    if (n_left_out := len(bars) - MOST_BARS) > 1:
+        half = MOST_BARS // 2
+        bars = [*bars[:half], (f"{n_left_out} others", None), *bars[-half:]]
+    return chart | {"bars": bars}

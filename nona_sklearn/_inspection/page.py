@@ -396,18 +396,52 @@ def footer(estimator: Any) -> str:
     )
 
 
-def write_page(page: str, path: Any, overwrite: Any) -> None:
-    """Write a page as a file. Only `overwrite` lets it replace a file that exists.
+class Page:
+    """A page of HTML that :meth:`save` writes."""
 
-    A name without an ending gets ".html", so that a browser opens the file.
-    """
-    check_flag("overwrite", overwrite)
-    path = as_path("path", path)
-    if path.suffix.lower() in OTHER_FORMATS:
-        raise ValueError(
-            f"path must end in .html, got {str(path)!r}: a browser prints the page as PDF"
-        )
-    if not (path.suffix or path.exists()):
-        path = path.with_name(f"{path.name}.html")
-    with put_in_place(destination(path, overwrite)) as place:
-        place.write_text(page, encoding="utf-8")
+    title: str
+    _page: str
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self.title}>"
+
+    def save(self, path: Any, *, overwrite: bool = False) -> None:
+        """Write the page as one file of HTML, which needs no network.
+
+        Parameters
+        ----------
+        path : str or path-like
+            The file, such as "decision.html". A name without an ending gets ".html".
+        overwrite : bool, default=False
+            Whether to replace an existing file.
+
+        Raises
+        ------
+        FileExistsError
+            If the file exists and `overwrite` is False.
+        ValueError
+            If the name has the ending of another format, such as ".pdf".
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from nona_sklearn import NeighborsReport
+        >>> from nona_sklearn import SoftStepKNeighborsRegressor
+        >>> X, y = [[50], [60], [80], [90], [120]], [250, 300, 400, 450, 600]
+        >>> knn = SoftStepKNeighborsRegressor(2, weighting="uniform", learn_feature_weights=False)
+        >>> report = NeighborsReport(knn.fit(X, y), [[84]], features=X)
+        >>> report
+        <NeighborsReport: Prediction of target for the query>
+        >>> report.save(Path(tempfile.mkdtemp(), "decision.html"))
+        """
+        check_flag("overwrite", overwrite)
+        file = as_path("path", path)
+        if file.suffix.lower() in OTHER_FORMATS:
+            raise ValueError(
+                f"path must end in .html, got {str(file)!r}: a browser prints the page as PDF"
+            )
+        if not (file.suffix or file.exists()):  # with an ending, a browser opens it
+            file = file.with_name(f"{file.name}.html")
+        with put_in_place(destination(file, overwrite)) as place:
+            place.write_text(self._page, encoding="utf-8")

@@ -30,7 +30,7 @@ from .counterfactuals import (
     find_counterfactuals,
     make_outcome,
 )
-from .displays.base import check_class, check_number
+from .displays.base import check_class, check_number, check_one_of
 from .page import (
     IMAGES,
     LONGEST_BAR,
@@ -41,6 +41,7 @@ from .page import (
     WORDS,
     Appearance,
     Cell,
+    Page,
     Table,
     Unit,
     factor,
@@ -54,7 +55,6 @@ from .page import (
     signed_share,
     source,
     whole_page,
-    write_page,
 )
 from .unwrap import OutputAnswers, unwrap
 
@@ -73,7 +73,7 @@ AGAIN = 0.9  # share of refits that counts as nearly all of them
 STEADY = 0.5
 
 
-class NeighborsReport:
+class NeighborsReport(Page):
     """Report of one prediction and the rows behind it, as an HTML page or in a notebook.
 
     The page shows the prediction with its prediction interval or its probabilities, and how
@@ -169,18 +169,19 @@ class NeighborsReport:
         if n_refits is not None:
             check_integer("n_refits", n_refits, 2)
         model = unwrap(model).snapshot()
-        if (X is None) == (row is None):
-            both = "neither" if X is None else "both"
-            raise ValueError(f"exactly one of X and row must be given, got {both}")
+        check_one_of(X, y_true, row)
         if query_features is not None and (features is None or row is not None):
             needed = "features" if features is None else "X"
             raise ValueError(f"query_features needs {needed}, got it without")
         name = None
         if row is None:
             answers = OutputAnswers.of(model, output)
-            _check_truth(answers, y_true)
+            if answers.is_of_classes:
+                check_class(y_true, answers.classes.tolist())
+            else:
+                check_number(y_true)
         else:
-            _check_row(model, row, features, y_true)
+            _check_row(model, row, features)
             answers = OutputAnswers.of(model, output)
             answers, X, y_true, name = _without_row(answers, row, features)
         appearance = Appearance()
@@ -216,45 +217,11 @@ class NeighborsReport:
             n_candidates=N_CANDIDATES,
             footer=footer(answers.model.estimator),
         )
-
-    def __repr__(self) -> str:
-        return f"<NeighborsReport: {self.title}>"
+        self._page = whole_page(self.title, self._article, sheets=[source(SHEET)])
 
     def _repr_html_(self) -> str:
         """Return the HTML of the report, for a notebook."""
         return f"<style>{source(SHEET)}</style>{self._article}"
-
-    def save(self, path: Any, *, overwrite: bool = False) -> None:
-        """Write the report as one file of HTML.
-
-        Parameters
-        ----------
-        path : str or path-like
-            The file, such as "decision.html". A name without an ending gets ".html".
-        overwrite : bool, default=False
-            Whether to replace an existing file.
-
-        Raises
-        ------
-        FileExistsError
-            If the file exists and `overwrite` is False.
-        ValueError
-            If the name has the ending of another format, such as ".pdf".
-
-        Examples
-        --------
-        >>> import tempfile
-        >>> from pathlib import Path
-        >>> from nona_sklearn import NeighborsReport
-        >>> from nona_sklearn import SoftStepKNeighborsRegressor
-        >>> X, y = [[50], [60], [80], [90], [120]], [250, 300, 400, 450, 600]
-        >>> knn = SoftStepKNeighborsRegressor(2, weighting="uniform", learn_feature_weights=False)
-        >>> report = NeighborsReport(knn.fit(X, y), [[84]], features=X)
-        >>> report
-        <NeighborsReport: Prediction of target for the query>
-        >>> report.save(Path(tempfile.mkdtemp(), "decision.html"))
-        """
-        write_page(whole_page(self.title, self._article, sheets=[source(SHEET)]), path, overwrite)
 
 
 # -- the prediction ----------------------------------------------------------------------------
@@ -324,22 +291,11 @@ class _Prediction:
     def mean_target(self) -> float:
         """Return the weighted mean of the targets."""
         lines = self.explanation.weights > 0
-        weights, targets = self.explanation.weights[lines, None], self.explanation.targets[lines]
-        return (weights * targets).sum()
+        return (self.explanation.weights[lines, None] * self.explanation.targets[lines]).sum()
 
 
-def _check_truth(answers: OutputAnswers, y_true: Any) -> None:
-    """Raise if a true target is no number, or no class of fit."""
-    if y_true is not None and answers.is_of_classes:
-        check_class(y_true, np.ravel(answers.classes).tolist())
-    elif y_true is not None:
-        check_number(y_true)
-
-
-def _check_row(model: Any, row: Any, features: Any, y_true: Any) -> None:
+def _check_row(model: Any, row: Any, features: Any) -> None:
     """Raise if the parameters do not allow a report of a stored row."""
-    if y_true is not None:
-        raise ValueError(f"y_true must be None with row, whose target is known, got {y_true!r}")
     if features is None:
         raise ValueError(
             f"row needs features, the table given to fit, got row={row!r:.100} without them"
@@ -632,7 +588,11 @@ def _contrast(
     """Return the counterfactual of the query for another class or a threshold, or None."""
     answers, unit, mixer = prediction.answers, prediction.unit, prediction.mixer
     given = {name: value for name, value in wanted.items() if value is not None}
-    restricted = {name: columns for name, columns in allowed.items() if _is_given(columns)}
+    restricted = {
+        name: columns
+        for name, columns in allowed.items()
+        if columns is not None and np.size(np.asarray(columns, dtype=object)) > 0
+    }
     if mixer is None or not (given or answers.is_of_classes):
         needed = "features" if mixer is None else "at_least or at_most"
         for name, value in (given | restricted).items():
@@ -667,11 +627,6 @@ def _contrast(
         "after": after,
         "row": row,
     }
-
-
-def _is_given(columns: Any) -> bool:
-    """Return whether a parameter names a column."""
-    return columns is not None and np.size(np.asarray(columns, dtype=object)) > 0
 
 
 # -- stability of the rows ---------------------------------------------------------------------

@@ -186,15 +186,15 @@ class TransformedRegressor(UnwrappedRegressor):
     def predict(self, X, return_std=False):
         check_flag("return_std", return_std)
         X = self._embed(X)
-        mean = self._decode(self.estimator.predict(X))
-        return (mean, self._std(X)) if return_std else mean
-
-    def _std(self, X) -> np.ndarray:
-        """Return standard deviations, by quadrature over quantiles at equally spaced scores."""
+        predictions = self._decode(self.estimator.predict(X))
+        if not return_std:
+            return predictions
+        # By quadrature over quantiles at equally spaced scores.
         quantiles = self.predict_quantiles(X, ndtr(NORMAL_SCORES))
         weights = np.exp(-(NORMAL_SCORES**2) / 2)
         mean = np.average(quantiles, axis=1, weights=weights, keepdims=True)
-        return np.sqrt(np.average((quantiles - mean) ** 2, axis=1, weights=weights))
+        variances = np.average((quantiles - mean) ** 2, axis=1, weights=weights)
+        return predictions, np.sqrt(variances)
 
     def predict_quantiles(self, X, quantiles=(0.1, 0.5, 0.9)):
         levels, increasing = check_levels(quantiles).numpy(), self._is_increasing()
@@ -441,15 +441,6 @@ def _not_to_be_unwrapped(inner: Any, model: Any) -> TypeError:
     )
 
 
-def unwrap_one_output(name: str, model: Any) -> Any:
-    """Return an unwrapped snapshot of a model of one output. An error names the function."""
-    model = unwrap(model).snapshot()
-    several = isinstance(getattr(model, "classes_", None), list)
-    if several or model.neighbor_targets().ndim > 1:
-        raise ValueError(f"{name} needs a model of one output, got several: fit one for each")
-    return model
-
-
 @dataclass(frozen=True)
 class OutputAnswers:
     """Predictions and explanations of a fitted model for one of its outputs."""
@@ -469,7 +460,12 @@ class OutputAnswers:
     @classmethod
     def of_only(cls, function: str, model: Any) -> OutputAnswers:
         """Return the answers of a model of one output. An error names the function."""
-        model = unwrap_one_output(function, model)
+        model = unwrap(model).snapshot()
+        several = isinstance(getattr(model, "classes_", None), list)
+        if several or model.neighbor_targets().ndim > 1:
+            raise ValueError(
+                f"{function} needs a model of one output, got several: fit one for each"
+            )
         return cls(model, None, (model.target_names_ or ("target",))[0])
 
     @property

@@ -234,7 +234,13 @@ def read(
         raise ValueError(f"{path} is damaged: its checksum does not fit what it holds")
     external = external or {}
     with decoding(path, "holds what no version wrote"):
-        needed, version, content = _parse(metadata, tensors)
+        needed, versions = json.loads(metadata["handed"]), json.loads(metadata["versions"])
+        if not isinstance(needed, dict) or not all(
+            isinstance(was, str) for was in needed.values()
+        ):
+            raise TypeError("the parameters to be passed must be a dict of texts")
+        version = f"{versions['nona_sklearn']!s:.50}"
+        content = json.loads(tensors[CONTENT].numpy().tobytes().decode("utf-8", "surrogatepass"))
     _check_external(path, needed, external)
     with decoding(path, f"of nona_sklearn {version} holds what this version cannot read"):
         held = Decoder(tensors, external).decode(content)
@@ -250,25 +256,11 @@ def decoding(path: Path, what: str) -> Iterator[None]:
         parameter, reason = error.args
         raise ValueError(f"{parameter} does not fit the file {path}: {reason}") from error
     except Exception as error:
-        raise ValueError(f"{path} {what}: {_repr(error)}") from error
-
-
-def _repr(error: Exception) -> str:
-    try:
-        return f"{error!r:.200}"
-    except Exception:  # the error holds an incomplete object of the file
-        return type(error).__name__
-
-
-def _parse(
-    metadata: Mapping[str, str], tensors: Mapping[str, Tensor]
-) -> tuple[dict[str, str], str, Any]:
-    """Return the repr of external parameters by name, the version, and the content."""
-    needed, versions = json.loads(metadata["handed"]), json.loads(metadata["versions"])
-    if not isinstance(needed, dict) or not all(isinstance(was, str) for was in needed.values()):
-        raise TypeError("the parameters to be passed must be a dict of texts")
-    text = tensors[CONTENT].numpy().tobytes().decode("utf-8", "surrogatepass")
-    return needed, f"{versions['nona_sklearn']!s:.50}", json.loads(text)
+        try:
+            text = f"{error!r:.200}"
+        except Exception:  # the error holds an incomplete object of the file
+            text = type(error).__name__
+        raise ValueError(f"{path} {what}: {text}") from error
 
 
 def _check_external(path: Path, needed: Mapping[str, str], external: Mapping[str, Any]) -> None:
@@ -309,7 +301,10 @@ def _read(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
     except Exception as error:
         if not path.exists():  # torch opens the file a second time
             raise FileNotFoundError(f"{path} was deleted while it was read") from error
-        if _starts_as_pickle(path):
+        with open(path, "rb") as opened:
+            head = opened.read(9)
+        # A file of safetensors starts with a length of 8 bytes, which ends with zeros, and {.
+        if head.startswith(PICKLES) and head[3:] != bytes(5) + b"{":
             raise ValueError(
                 f"{path} is no file that save wrote, and looks like a pickle: joblib.load reads "
                 "it, and runs the code in it"
@@ -326,22 +321,12 @@ def _read(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
     return metadata, tensors
 
 
-def _starts_as_pickle(path: Path) -> bool:
-    """Return whether a file starts like a pickle.
-
-    A file of safetensors starts with a length of 8 bytes, which ends with zeros, and a brace.
-    """
-    with open(path, "rb") as file:
-        head = file.read(9)
-    return head.startswith(PICKLES) and head[3:] != bytes(5) + b"{"
-
-
 # -- models around an estimator, as files of skops ---------------------------------------------
 
 
 def _write_model(model: BaseEstimator, path: Path) -> None:
     """Write a model of scikit-learn, or raise if :func:`_read_model` would not read it."""
-    io = _skops()
+    io = import_extra("a file of a model around an estimator", "skops.io", extra="skops")
     try:
         content = io.dumps(model)
         untrusted = _untrusted_types(io, content)
@@ -360,7 +345,7 @@ def _write_model(model: BaseEstimator, path: Path) -> None:
 
 def _read_model(path: Path) -> Any:
     """Return a model, or raise a ValueError if the file is damaged or holds unknown types."""
-    io = _skops()
+    io = import_extra("a file of a model around an estimator", "skops.io", extra="skops")
     with decoding(path, "is damaged, or not a file that save wrote"):
         _check_sizes(path)
         content = path.read_bytes()
@@ -371,10 +356,6 @@ def _read_model(path: Path) -> Any:
         f"{path} holds {untrusted[0]}, which is no part of scikit-learn or of this package: read "
         "what it is, and use skops.io.load"
     )
-
-
-def _skops() -> Any:
-    return import_extra("a file of a model around an estimator", "skops.io", extra="skops")
 
 
 def _untrusted_types(io: Any, content: bytes) -> list[str]:

@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,8 @@ from .._data.table_encoder import TableEncoder
 from .._data.tables import check_table, free_name
 from .._estimators.base import NeighborEstimator
 from .._inference.bank import NeighborBank
-from .._inference.distribution import Calibration, distribution_of, noises_of
+from .._inference.distribution import Calibration, Distribution
+from .._inference.evaluation import WeightedRows
 from .._network.network import NeighborNetwork
 from .._utils.files import as_path, destination, put_in_place
 from .._utils.threads import snapshot
@@ -40,11 +42,10 @@ from .._utils.validation import (
     import_extra,
     object_array,
 )
-from ..attention.functional import adjusted_mean, attenuation
-from ..attention.head import AverageHead, ClassHead, NONAHead
+from ..attention.functional import attenuation
+from ..attention.head import ClassHead, NONAHead
+from ..attention.prediction import ClassRows, compare_all, rows_of
 from ..losses import log
-from ..similarity import l2
-from ..softstep import STEPS, scale_similarity
 from ..weighting import Sigmoid, Softplus, Triangular, Weighting
 from ..weighting.base import FAINT, clamped_log1p_exp, faint_log_softplus, nearest_only
 from .file import refuse_model_trend
@@ -180,8 +181,6 @@ class Encoding(nn.Module):
     unknown string has the next number.
     """
 
-    order: Tensor
-
     def __init__(self, encoder: TableEncoder):
         super().__init__()
         kinds = [kind_of(feature) for feature in encoder.features_]
@@ -198,8 +197,7 @@ class Encoding(nn.Module):
         if takes_one_table(encoder):
             self.takes, self.columns = [(Numbers.dtype, len(numbers))], [[0]]
         self.parts = nn.ModuleList(parts)
-        outputs = np.concatenate([part.outputs for part in parts])
-        self.register_buffer("order", torch.from_numpy(outputs.argsort()))
+        self.order = torch.from_numpy(np.concatenate([part.outputs for part in parts]).argsort())
 
     def forward(self, *inputs: Tensor) -> Tensor:
         encoded = [
@@ -241,29 +239,10 @@ def _gap(encoder: TableEncoder) -> np.ndarray:
     return encoder.transform_columns(_gaps(encoder, 1))[0]
 
 
-def _with_another(levels: list[Any]) -> np.ndarray:
-    """Return a gap, the levels of a category, and a level that fit did not see."""
-    unseen = "".join(map(str, levels)) + "?"  # longer than any level
-    return object_array([None, *levels, unseen])
-
-
-def _with_levels(encoder: TableEncoder, j: int, values: np.ndarray) -> np.ndarray:
-    """Return encoded rows with `values` in column j and gaps in all further columns."""
-    columns = _gaps(encoder, len(values))
-    columns[j] = Column(columns[j].name, "category", values)
-    # Removed levels and the unseen level are strings, even if the category holds numbers.
-    of_any_type = snapshot(encoder)
-    of_any_type.features_ = [replace(feature, holds="nothing") for feature in encoder.features_]
-    return of_any_type.transform_columns(columns)
-
-
 class Numbers(nn.Module):
     """Columns of numbers, (n, n_columns). Gaps are filled, and marked if fit had gaps."""
 
     dtype = torch.float64
-    filled: Tensor
-    marked: Tensor
-    empty: Tensor
 
     def __init__(self, encoder: TableEncoder, columns: list[int]):
         super().__init__()
@@ -272,10 +251,10 @@ class Numbers(nn.Module):
         values = [of_column[0] for of_column in outputs]
         marks = [outputs[i][1] for i in marked]
         self.outputs = np.array([*values, *marks])
-        self.register_buffer("filled", torch.from_numpy(_gap(encoder)[values]))
-        self.register_buffer("marked", torch.tensor(marked, dtype=torch.long))
+        self.filled = torch.from_numpy(_gap(encoder)[values])
+        self.marked = torch.tensor(marked, dtype=torch.long)
         empty = [encoder.features_[j].column.kind == "empty" for j in columns]
-        self.register_buffer("empty", torch.tensor(empty))  # values after fit are ignored
+        self.empty = torch.tensor(empty)  # values after fit are ignored
 
     @staticmethod
     def given(feature: ColumnSpec, column: Column) -> np.ndarray:
@@ -292,18 +271,22 @@ class Levels(nn.Module):
     """A category, passed as numbers of levels, (n, 1). `table` has the levels' encodings."""
 
     dtype = torch.int64
-    table: Tensor
-    unknown: Tensor
 
     def __init__(self, encoder: TableEncoder, j: int):
         super().__init__()
         levels = _levels(encoder, j)
         self.texts = [text_of(level) for level in (None, *levels)]
         self.outputs = np.flatnonzero(encoder.source_ == j)
-        values = _with_another(levels)
-        table = _with_levels(encoder, j, values)[:, self.outputs]
-        self.register_buffer("table", torch.from_numpy(table))
-        self.register_buffer("unknown", torch.from_numpy(encoder.are_unknown(j, values)))
+        unseen = "".join(map(str, levels)) + "?"  # longer than any level
+        values = object_array([None, *levels, unseen])
+        columns = _gaps(encoder, len(values))
+        columns[j] = Column(columns[j].name, "category", values)
+        # Removed levels and the unseen level are strings, even if the category holds numbers.
+        of_any_type = snapshot(encoder)
+        of_any_type.features_ = [replace(spec, holds="nothing") for spec in encoder.features_]
+        table = of_any_type.transform_columns(columns)
+        self.table = torch.from_numpy(table[:, self.outputs])
+        self.unknown = torch.from_numpy(encoder.are_unknown(j, values))
 
     @staticmethod
     def given(feature: ColumnSpec, column: Column) -> np.ndarray:
@@ -322,19 +305,19 @@ class NumberedLevels(Levels):
     """A category with numbers as levels, (n, 1)."""
 
     dtype = torch.float64
-    levels: Tensor
 
     def __init__(self, encoder: TableEncoder, j: int):
         super().__init__(encoder, j)
         self.texts, levels = [], _levels(encoder, j)
-        if inexact := [level for level in levels if _is_inexact(level)]:
-            raise ValueError(
-                f"{encoder.features_[j].column.label} holds the category {inexact[0]!r}, which "
-                "float64 does not represent: convert it to strings for an ONNX graph"
-            )
+        for level in levels:
+            if not isinstance(level, str) and float(level) != level:
+                raise ValueError(
+                    f"{encoder.features_[j].column.label} holds the category {level!r}, which "
+                    "float64 does not represent: convert it to strings for an ONNX graph"
+                )
         # A removed level is a string, and equals no number.
         numbers = [np.nan if isinstance(level, str) else float(level) for level in levels]
-        self.register_buffer("levels", torch.tensor(numbers, dtype=torch.float64))
+        self.levels = torch.tensor(numbers, dtype=torch.float64)
 
     @staticmethod
     def given(feature: ColumnSpec, column: Column) -> np.ndarray:
@@ -347,10 +330,6 @@ class NumberedLevels(Levels):
         return torch.cat(matches, dim=1).int().argmax(dim=1)
 
 
-def _is_inexact(level: Any) -> bool:
-    return not isinstance(level, str) and float(level) != level
-
-
 # -- dates: calendar.py in integers and float64 ------------------------------------------------
 
 DAY_LENGTH = int(DAY / np.timedelta64(1, "us"))
@@ -361,14 +340,13 @@ class Moments(nn.Module):
     """A column of dates, (n, 1) in microseconds since 1970, encoded as parts of the calendar."""
 
     dtype = torch.int64
-    gap: Tensor
 
     def __init__(self, encoder: TableEncoder, j: int):
         super().__init__()
         self.texts: list[str] = []
         self.calendar = encoder.features_[j].parts
         self.outputs = np.flatnonzero(encoder.source_ == j)
-        self.register_buffer("gap", torch.from_numpy(_gap(encoder)[self.outputs]))
+        self.gap = torch.from_numpy(_gap(encoder)[self.outputs])
 
     @staticmethod
     def given(feature: ColumnSpec, column: Column) -> np.ndarray:
@@ -432,53 +410,32 @@ def calendar_parts(names: Sequence[str], moment: Tensor) -> list[Tensor]:
 MAX_SCALED = 1e100  # the square of a scaled number is in float64's range
 
 
-class NormalScores(nn.Module):
-    """Normal scores of skewed columns, interpolated between quantiles. The rest is unchanged."""
-
-    quantiles: Tensor
-    widths: Tensor
-    rises: Tensor
-    first: Tensor
-    skewed: Tensor
-
-    def __init__(self, scaler: SmoothClipScaler):
-        super().__init__()
-        quantiles, scores = torch.as_tensor(scaler.quantiles_), torch.as_tensor(scaler.scores_)
-        widths = quantiles.diff(dim=0)
-        self.register_buffer("quantiles", quantiles[:-1])
-        self.register_buffer("widths", torch.where(widths > 0, widths, 1.0))  # no rise there
-        self.register_buffer("rises", scores.diff(dim=0))
-        self.register_buffer("first", scores[0])
-        self.register_buffer("skewed", torch.as_tensor(scaler.skewed_))
-
-    def forward(self, X: Tensor) -> Tensor:
-        skewed = X.index_select(1, self.skewed)[:, None]  # (n, 1, skewed)
-        above = (skewed - self.quantiles) / self.widths  # (n, quantiles, skewed)
-        scores = self.first + (above.clamp(0, 1) * self.rises).sum(dim=1)
-        return X.index_copy(1, self.skewed, scores)
-
-
 class Scaling(nn.Module):
     """A fitted scaler, with results rounded to float32 as for an embedding."""
-
-    center: Tensor
-    scale: Tensor
-    bound: Tensor
 
     def __init__(self, scaler: SmoothClipScaler | StandardScaler, n_features: int):
         super().__init__()
         self.clips = isinstance(scaler, SmoothClipScaler)
-        self.scores = NormalScores(scaler) if self.clips and len(scaler.skewed_) else None
         center = scaler.center_ if self.clips else scaler.mean_ if scaler.with_mean else None
         zeros, ones = torch.zeros(n_features).double(), torch.ones(n_features).double()
-        self.register_buffer("center", zeros if center is None else torch.as_tensor(center))
-        scale = scaler.scale_
-        self.register_buffer("scale", ones if scale is None else torch.as_tensor(scale))
+        self.center = zeros if center is None else torch.as_tensor(center)
+        self.scale = ones if scaler.scale_ is None else torch.as_tensor(scaler.scale_)
         # As a tensor: a plain number would overflow to infinity, as a float32 in the graph.
-        self.register_buffer("bound", torch.tensor(MAX_SCALED, dtype=torch.float64))
+        self.bound = torch.tensor(MAX_SCALED, dtype=torch.float64)
+        self.skewed = torch.as_tensor(scaler.skewed_) if self.clips else torch.arange(0)
+        if len(self.skewed):
+            quantiles, scores = torch.as_tensor(scaler.quantiles_), torch.as_tensor(scaler.scores_)
+            widths = quantiles.diff(dim=0)
+            self.quantiles, self.first = quantiles[:-1], scores[0]
+            self.widths = torch.where(widths > 0, widths, 1.0)  # no rise there
+            self.rises = scores.diff(dim=0)
 
     def forward(self, X: Tensor) -> Tensor:
-        X = X if self.scores is None else self.scores(X)
+        if len(self.skewed):  # normal scores, interpolated between quantiles
+            skewed = X.index_select(1, self.skewed)[:, None]  # (n, 1, skewed)
+            above = (skewed - self.quantiles) / self.widths  # (n, quantiles, skewed)
+            scores = self.first + (above.clamp(0, 1) * self.rises).sum(dim=1)
+            X = X.index_copy(1, self.skewed, scores)
         scaled = ((X - self.center) / self.scale).clamp(-self.bound, self.bound)
         if self.clips:  # a graph has no hypot
             scaled = scaled / (1 + (scaled / BOUND).square()).sqrt()
@@ -486,7 +443,6 @@ class Scaling(nn.Module):
 
 
 SAMPLE = 3  # rows with which the graph is traced; its input may have any number of rows
-TINY = 1e-300  # least weight in a denominator
 EQUAL = 2.0**-23  # share of a query's length: rows at smaller distances are equal in float32
 
 
@@ -597,7 +553,19 @@ def export_onnx(
             f"quantiles must be below 1 for an ONNX graph, got {quantiles!r:.100}: the largest "
             "value of a distribution depends on rounding"
         )
-    _check_exportable(fitted)
+    refuse_model_trend(fitted, "an ONNX graph", "use trend='kernel' or None")
+    head = fitted.bank_.evaluate(fitted.network_.head).one_head
+    if not (head.weighting.one_by_one or isinstance(head.weighting, Triangular)):
+        raise ValueError(
+            "weighting must look at one neighbour at a time for an ONNX graph, got "
+            f"{fitted.weighting!r}"
+        )
+    is_on_ranks = head.step is not None and head.step.on == "rank"
+    if is_on_ranks and head.most_weighed(len(fitted.bank_)) is None:
+        raise ValueError(
+            "softstep_on must be 'similarity' for an ONNX graph, or weights end after some number "
+            "of rows, set by n_neighbors, got 'rank'"
+        )
     import_extra("export_onnx", "onnx", "onnxscript", extra="onnx")
     graph = Graph(fitted, int(n_neighbors), levels).eval()
     with put_in_place(destination(path, overwrite)) as beside:
@@ -624,14 +592,11 @@ def to_onnx(graph: nn.Module, encoding: Encoding, output_names: list[str]) -> An
     return translated
 
 
-# -- predictions as formulas -------------------------------------------------------------------
+# -- predictions ---------------------------------------------------------------------------------
 
 
 class Graph(nn.Module):
     """A fitted estimator as a module, from columns of queries to predictions and neighbours."""
-
-    ids: Tensor
-    levels: Tensor | None
 
     def __init__(self, estimator: Any, n_neighbors: int, levels: Tensor | None = None):
         super().__init__()
@@ -639,299 +604,124 @@ class Graph(nn.Module):
         self.encoding = Encoding(estimator.features_)
         self.scaler = Scaling(estimator.scaler_, len(estimator.features_.source_))
         self.networks = Networks(estimator.network_, bank)
-        self.n_neighbors = n_neighbors
+        self.n_neighbors, self.levels = n_neighbors, levels
         self.output_names = [
             "probabilities" if hasattr(estimator, "classes_") else "prediction",
             *("weights", "neighbors"),
             *(() if levels is None else ("quantiles",)),
         ]
-        self.register_buffer("ids", bank.ids.cpu())
-        self.register_buffer("levels", levels)
+        self.ids = bank.ids.cpu()
         self.unknown_levels = bank.unknown_levels
         self.has_one_output = bank.targets.ndim == 1
-        calibration = bank.calibration or Calibration()
-        self.power = calibration.power
-        n_outputs = bank.neighbors.columns.shape[1]
-        self.noises = noises_of(calibration, n_outputs)
+        evaluation = bank.evaluate(estimator.network_.head)
+        self.distribution = Distribution(evaluation, bank.calibration or Calibration())
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         features, added = self.scaler(self.encoding(*inputs)), None
         if self.unknown_levels is not None:
             added = self.unknown_levels.added(self.encoding.unknown_levels(*inputs))
-        heads = self.networks(features, added)
-        prediction = torch.stack([head.mean() for head in heads]).mean(dim=0)
-        weights = torch.stack([head.weights for head in heads]).mean(dim=0)
-        largest, positions = weights.topk(self.n_neighbors, dim=1)
-        outputs = [prediction, largest, self.ids[positions]]
+        rows = self.networks(features, added)
+        largest, positions = rows.weights().topk(self.n_neighbors, dim=1)
+        outputs = [rows.mean(), largest, self.ids[positions]]
         if self.levels is not None:
-            outputs.append(self._quantiles(heads, weights, added, self.levels))
+            outputs.append(self.distribution.quantiles_of(rows, added, self.levels))
         if self.has_one_output and self.output_names[0] == "prediction":
             outputs[0] = outputs[0].squeeze(-1)
             outputs[3:] = [quantiles.squeeze(-1) for quantiles in outputs[3:]]
         return tuple(outputs)
 
-    def _quantiles(
-        self, heads: list[HeadRows], weights: Tensor, added: Tensor | None, levels: Tensor
-    ) -> Tensor:
-        """Return quantiles of predictive distributions, (q, n_levels, n_outputs)."""
-        values = _values_of_distribution(heads, weights)
-        powered = torch.stack([head.shares(self.power) for head in heads]).mean(dim=0)
-        quantiles = []
-        for j, noise in enumerate(self.noises):
-            of_output = None if added is None else added[:, [j]]
-            distribution = distribution_of(values[..., j], weights, powered, noise, of_output)
-            quantiles.append(distribution.ppf(levels))
-        return heads[0].head.possible(torch.stack(quantiles, dim=2))
-
-
-def _values_of_distribution(heads: list[HeadRows], weights: Tensor) -> Tensor:
-    """Return adjusted targets with full residuals of a trend, (q, n, n_outputs).
-
-    They are means over networks, weighted by the networks' weights. The amount that full residuals
-    add to the prediction is subtracted.
-    """
-    shares = [head.weights / len(heads) / weights.clamp_min(TINY) for head in heads]
-    is_weighed = (weights > 0)[..., None]
-
-    def average(parts: list[Tensor]) -> Tensor:
-        mean = sum(share[..., None] * part for share, part in zip(shares, parts, strict=True))
-        return torch.where(is_weighed, mean, parts[0])
-
-    values = average([head.adjusted() for head in heads])
-    values = heads[0].head.within_bounds(values)  # rounding may exceed them
-    if heads[0].offset is None:
-        return values
-    rest = average([head.residuals_not_kept() for head in heads])
-    return values + rest - weights[:, None] @ rest
-
 
 class Networks(nn.Module):
-    """Networks and their bank as a module, from scaled features to :class:`HeadRows`."""
+    """Networks and their bank as a module, from scaled features to the weighted rows.
 
-    values: Tensor
-    log_prior: Tensor | None
-    adjustment_scale: Tensor | None
-    offsets: Tensor | None
+    The formulas are those of :class:`Rows` and of the heads. What would branch there on numbers
+    is set beforehand: a graph takes all rows of the bank, none of which is excluded.
+    """
 
     def __init__(self, network: NeighborNetwork, bank: NeighborBank):
         super().__init__()
         network, neighbors = copy.deepcopy(network).cpu(), bank.neighbors
-        self.embedding = network.embedding
-        heads = heads_of(network)
-        embeddings = bank.embeddings.cpu().double().chunk(len(heads), dim=1)
-        self.heads = nn.ModuleList(map(GraphHead, heads, embeddings))
-        self.register_buffer("values", neighbors.columns.cpu().double())
-        prior, scale = neighbors.log_prior, neighbors.adjustment_scale
-        self.register_buffer("log_prior", None if prior is None else prior.cpu().double())
-        scale = None if scale is None else torch.as_tensor(scale).cpu()
-        self.register_buffer("adjustment_scale", scale)
-        self.offset = neighbors.offset
-        values = None if self.offset is None else self.offset.values.cpu()
-        self.register_buffer("offsets", values)
+        self.embedding, self.head = network.embedding, network.head.double()
+        self.neighbors = bank.embeddings.cpu().double()
+        self.steps = nn.ModuleList()  # on similarities, of which they need all
+        self.most: list[int | None] = []  # nearest rows that are all that can have weight
+        for head, _, _ in self.head.split_by_head(self.neighbors, self.neighbors):
+            if head.step is not None:
+                head.step.float()  # thresholds have the precision of the fit
+                if head.step.on == "similarity":
+                    self.steps.append(head.step)
+                    head.step = None
+            self.most.append(head.most_weighed(len(bank)))
+            if head.weighting.one_by_one:
+                vars(head.weighting)["weigh"] = partial(weigh, head.weighting)
+        prior, scale, offset = neighbors.log_prior, neighbors.adjustment_scale, neighbors.offset
+        self.values = neighbors.columns.cpu()
+        self.log_prior = None if prior is None else prior.cpu().double()
+        self.adjustment_scale = None if scale is None else torch.as_tensor(scale).cpu()
+        self.offset = None if offset is None else replace(offset, values=offset.values.cpu())
         trend: Any = bank.trend
-        if trend is not None and trend.networks is not None:
-            self.trend: nn.Module | None = NetworkTrendGraph(Networks(*trend.networks))
+        if trend is None or offset is None:
+            self.trend: nn.Module | None = None
+        elif trend.networks is None:
+            self.trend = copy.deepcopy(trend.function).cpu()
         else:
-            self.trend = None if trend is None else copy.deepcopy(trend.function).cpu()
+            self.trend = Networks(*trend.networks)
 
-    def forward(self, features: Tensor, added: Tensor | None = None) -> list[HeadRows]:
+    def forward(self, features: Tensor, added: Tensor | None = None) -> WeightedRows:
         features = features.float()  # rounded like the bank's features
-        query = self.embedding(features.double()).float().double()
-        trend = None if self.offset is None or self.trend is None else self.trend(features)
-        parts: Any = zip(self.heads, query.chunk(len(self.heads), dim=1), strict=True)
-        return [HeadRows(self, head, part, trend, added) for head, part in parts]
+        query, trend = self.embedding(features.double()).float().double(), None
+        if self.trend is not None:
+            trend = self.trend(features)
+            if isinstance(trend, WeightedRows):
+                means = trend.mean()
+                is_of_classes = isinstance(trend.networks[0].head, ClassHead)
+                trend = log(means) if is_of_classes else means
+        networks = []
+        for i, (head, z, neighbors) in enumerate(self.head.split_by_head(query, self.neighbors)):
+            candidates = compare_all(head, z, neighbors, None, by_l2=True)
+            options = self.log_prior, self.adjustment_scale, self.offset, trend
+            rows = rows_of(head, z, neighbors, self.values, candidates, *options, added=added)
+            rows.any_excluded = False
+            step = self.steps[i] if self.steps else None
+            rows.weights = self._weights(head, step, self.most[i], candidates.similarity, z)
+            if rows.adjustment_scale is not None:
+                rows.attenuation = attenuation(rows.distance, head.trust_radius)
+            elif isinstance(rows, ClassRows):
+                rows.odds = self.values.new_ones(1)  # one for each query would fix their number
+            if self.offset is not None:
+                rows.trend_share = self.offset.share_at(rows.distance)
+            networks.append(rows)
+        return WeightedRows(networks, slice(None))
 
-
-def heads_of(network: NeighborNetwork) -> list[NONAHead]:
-    """Return the heads of all networks."""
-    head: Any = network.head
-    return [*head.heads] if isinstance(head, AverageHead) else [head]
-
-
-class NetworkTrendGraph(nn.Module):
-    """A trend that consists of the predictions of networks, as a module."""
-
-    def __init__(self, networks: Networks):
-        super().__init__()
-        self.networks = networks
-
-    def forward(self, features: Tensor) -> Tensor:
-        heads = self.networks(features)
-        means = torch.stack([head.mean() for head in heads]).mean(dim=0)
-        return log(means) if isinstance(heads[0].head, ClassHead) else means
-
-
-class HeadRows:
-    """The weights by one network of all rows of the bank, and its predictions."""
-
-    def __init__(
-        self,
-        networks: Networks,
-        graph_head: GraphHead,
-        query: Tensor,
-        trend: Tensor | None,
-        added: Tensor | None,
-    ):
-        head = self.head = graph_head.head
-        neighbors = graph_head.neighbors
-        self.values, self.log_prior = networks.values, networks.log_prior
-        self.trend, self.added, self.offset = trend, added, networks.offset
-        compared = head.metric_part(query), head.metric_part(neighbors)
-        similarity = head.compare(*compared)
-        self.distance = -l2(*compared).amax(dim=1, keepdim=True)  # to the nearest row
-        self.weights = graph_head(similarity, compared[0], self.log_prior)  # (q, n)
-        scale = self.scale = networks.adjustment_scale
-        self.is_adjusted = scale is not None and head.n_adjusted > 0
-        adjustments = torch.zeros_like(self.values)
-        if scale is not None and head.n_adjusted:
-            self.query_adjustment = scale * head.adjustments(query)
-            self.attenuation = attenuation(self.distance, head.trust_radius)
-            adjustments = scale * head.adjustments(neighbors)
-        offsets = self.values if networks.offsets is None else networks.offsets
-        self.residuals = self.values - offsets
-        self.summands = torch.cat([self.values, adjustments, self.residuals], dim=1)
-
-    def mean(self) -> Tensor:
-        """Return predictions, (q, n_outputs), or probabilities, (q, n_classes)."""
-        if isinstance(self.head, ClassHead):
-            return self._probabilities(self.head)
-        if self.head.bounds is not None:
-            return (self.weights[:, None] @ self.adjusted())[:, 0]
-        return self._adjust(self.weights @ self.summands)
-
-    def adjusted(self) -> Tensor:
-        """Return targets of the bank's rows, adjusted to the queries, (q, n, n_outputs)."""
-        adjusted = self._adjust(self.summands[None])
-        return self.head.within_bounds(adjusted).expand(*self.weights.shape, -1)
-
-    def _adjust(self, summands: Tensor) -> Tensor:
-        """Return targets adjusted to the queries, from summands (1, n, ...) or means (q, ...).
-
-        Summands are targets, adjustments of the rows, and residuals of the trend.
-        """
-        c = self.values.shape[1]
-        values, adjustments, residuals = (summands[..., i : i + c] for i in (0, c, 2 * c))
-        queries = (slice(None), None)[: values.ndim - 1]  # aligned with the rows
-        if self.is_adjusted:
-            values = adjusted_mean(
-                values,
-                adjustments,
-                1.0,
-                self.query_adjustment[queries],
-                self.attenuation[queries],
-                self.head.shrinkage,
-                values.new_tensor(self.head.mean_residual),
-            )
-        if self.offset is not None and self.trend is not None:
-            share = self.offset.share_at(self.distance)[queries]
-            values = self.offset.mix(values, residuals, self.trend[queries], share)
-        return self.head.credible(values)
-
-    def residuals_not_kept(self) -> Tensor:
-        """Return the part of the residuals that adjusted targets lack, (q, n, n_outputs)."""
-        assert self.offset is not None
-        credibility = self.values.new_tensor(self.head.credibility)
-        share = credibility * self.offset.share_at(self.distance)  # (q, n_outputs)
-        return (1 - self.offset.kept) * share[:, None] * self.residuals
-
-    def shares(self, power: float) -> Tensor:
-        """Return normalised powers of weights, (q, n). A row of weight 2 counts as two rows."""
-        if power == 1:
-            return self.weights
-        if self.log_prior is None:
-            weights = self.weights**power
-        else:
-            logits = power * self.weights.log() + (1 - power) * self.log_prior
-            weights = (logits - logits.amax(dim=1, keepdim=True)).exp()
-        return weights / weights.sum(dim=1, keepdim=True)
-
-    def _probabilities(self, head: ClassHead) -> Tensor:
-        votes = head.votes(
-            self.weights @ self.values, 0.0 if self.scale is None else head.smoothing
-        )
-        if self.is_adjusted:
-            votes = votes * head.odds(self.query_adjustment, self.attenuation)
-        if self.offset is not None and self.trend is not None:
-            votes = self.offset.pool(votes, self.trend)
-        probabilities = head.normalized(votes)
-        if self.added is None:
-            return probabilities
-        return self.added + (1 - head.totals(self.added)) * probabilities
-
-
-class GraphHead(nn.Module):
-    """The weights by a head of all rows of a bank, without branches that depend on numbers."""
-
-    neighbors: Tensor
-
-    def __init__(self, head: NONAHead, neighbors: Tensor):
-        super().__init__()
-        self.register_buffer("neighbors", neighbors)
-        n_rows, step = len(neighbors), head.step
-        # A step on similarities depends on the farthest row, and thus on all rows.
-        self.steps_on_all = step is not None and step.on == "similarity"
-        most = head.max_neighbors if self.steps_on_all else head.most_weighed(n_rows)
-        self.most = None if most is None else min(most, n_rows)
-        self.last = max(n_rows - 1, 1)
-        self.thresholds = None  # None: they depend on the query
-        if step is not None and step.params == "global":  # with the precision of the fit
-            self.thresholds = tuple(number.detach().double() for number in step.thresholds())
-        self.head = head.double()
-
-    def forward(self, similarity: Tensor, query: Tensor, log_prior: Tensor | None) -> Tensor:
-        """Return weights (q, n) of all rows, given their similarities (q, n)."""
-        log_measure = None if log_prior is None else log_prior.expand_as(similarity)
-        if self.steps_on_all:
-            log_step = self._log_step(scale_similarity(similarity), query)
-            log_measure = log_step if log_measure is None else log_measure + log_step
-        if self.most is None:
-            return self._weigh(similarity, log_measure)
-        nearest, positions = similarity.topk(self.most, dim=1)
-        if log_measure is not None:
-            log_measure = log_measure.gather(1, positions)
-        if not self.steps_on_all:
-            nearest = nearest.float().double()  # rounded as in an index: ranks depend on ties
-            if self.head.step is not None:
-                log_step = self._log_step_on_ranks(nearest, query)
-                log_measure = log_step if log_measure is None else log_measure + log_step
-        weights = self._weigh(nearest, log_measure)
+    def _weights(
+        self, head: NONAHead, step: Any, most: int | None, similarity: Tensor, query: Tensor
+    ) -> Tensor:
+        """Return the weights of all rows, (q, n), by those that can have weight."""
+        query, log_prior, n_rows = head.metric_part(query), self.log_prior, len(self.neighbors)
+        if step is not None:
+            log_step = step(similarity, query)
+            log_prior = log_step if log_prior is None else log_step + log_prior
+        if most is None:
+            return head.weigh(similarity, query, query, log_prior=log_prior)  # of single rows
+        nearest, positions = similarity.topk(most, dim=1)
+        nearest = nearest.float().double()  # rounded as in an index: ranks depend on ties
+        if log_prior is not None:
+            log_prior = log_prior.expand_as(similarity).gather(1, positions)
+        n_admitted = torch.full_like(positions[:, :1], n_rows)
+        weights = head.weigh(nearest, query, query, None, log_prior, n_admitted)
         return torch.zeros_like(similarity).scatter(1, positions, weights)
 
-    def _weigh(self, similarity: Tensor, log_measure: Tensor | None) -> Tensor:
-        """Return weights of the weighting, (q, n). The nearest row always has weight."""
-        s, weighting = self.head.scale(similarity), self.head.weighting
-        if not weighting.one_by_one:
-            return weighting.weigh(s, log_measure)
-        nearest = s.amax(dim=1, keepdim=True)
-        logits = log_weight(weighting, s, nearest)
-        if weighting.needs_nearest:
-            lost = log_weight(weighting, nearest, nearest) == -torch.inf
-            logits = torch.where(lost, nearest_only(s, nearest), logits)
-        return (logits if log_measure is None else logits + log_measure).softmax(dim=1)
 
-    def _log_step(self, x: Tensor, query: Tensor) -> Tensor:
-        assert self.head.step is not None
-        return STEPS[self.head.step.step](x, *self._thresholds(query))
-
-    def _thresholds(self, query: Tensor) -> tuple[Tensor, ...]:
-        assert self.head.step is not None
-        return self.head.step.thresholds(query) if self.thresholds is None else self.thresholds
-
-    def _log_step_on_ranks(self, similarity: Tensor, query: Tensor) -> Tensor:
-        """Return the log step of rows, nearest first. Equally near rows share the best rank."""
-        assert self.head.step is not None
-        k = similarity.shape[1]
-        rank = torch.arange(k, device=similarity.device).expand_as(similarity)
-        tied = F.pad(similarity[:, 1:] == similarity[:, :-1], (1, 0))  # with the row before
-        best, distance = rank.masked_fill(tied, 0), 1
-        while distance < k:  # a graph has no cumulative maximum
-            best = torch.maximum(best, F.pad(best, (distance, 0))[:, :k])
-            distance *= 2
-        log_step = self._log_step(1 - best.double() / self.last, query)
-        if self.head.step.step == "s2":
-            return log_step
-        is_kept = 1 - rank.double() / self.last > self._thresholds(query)[0]
-        return log_step.masked_fill(~is_kept, -torch.inf)
+def weigh(
+    weighting: Weighting, s: Tensor, log_measure: Tensor | None = None, between: Any = None
+) -> Tensor:
+    """Return :meth:`Weighting.weigh`, where all rows are admitted, so that one has weight."""
+    nearest = s.amax(dim=1, keepdim=True)
+    logits = log_weight(weighting, s, nearest)
+    if weighting.needs_nearest:
+        lost = log_weight(weighting, nearest, nearest) == -torch.inf
+        logits = torch.where(lost, nearest_only(s, nearest), logits)
+    return (logits if log_measure is None else logits + log_measure).softmax(dim=1)
 
 
 def log_weight(weighting: Weighting, s: Tensor, nearest: Tensor) -> Tensor:
@@ -964,6 +754,20 @@ def graph_searchsorted(ordered: Tensor, values: Tensor, **options: object) -> Te
     return (ordered[:, None] < values[:, :, None]).sum(dim=2)
 
 
+def graph_argsort(x: Tensor, *, dim: int, descending: bool, **options: object) -> Tensor:
+    """Return :func:`torch.argsort`. A graph takes the largest of equal values in their order."""
+    return x.topk(x.shape[dim], dim=dim, largest=descending).indices
+
+
+def graph_cummax(x: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+    """Return :func:`torch.cummax` of rows of at least 0, without the positions."""
+    best, distance, n = x, 1, x.shape[1]
+    while distance < n:
+        best = torch.maximum(best, F.pad(best, (distance, 0))[:, :n])
+        distance *= 2
+    return best, torch.zeros_like(best)
+
+
 def graph_clamp_min(x: Tensor, least: float) -> Tensor:
     """Return :func:`torch.clamp_min`. Torch's translation rounds the bound to float32."""
     return torch.maximum(x, torch.scalar_tensor(least, dtype=x.dtype))
@@ -980,9 +784,11 @@ def graph_asinh(x: Tensor) -> Tensor:
     return x.sign() * (size + (size.square() + 1).sqrt()).log()
 
 
-GRAPH_OPERATIONS: dict[Any, Callable[..., Tensor]] = {
+GRAPH_OPERATIONS: dict[Any, Callable[..., Any]] = {
     torch.ops.aten.cdist.default: graph_cdist,
     torch.ops.aten.searchsorted.Tensor: graph_searchsorted,
+    torch.ops.aten.argsort.stable: graph_argsort,
+    torch.ops.aten.cummax.default: graph_cummax,
     torch.ops.aten.clamp_min.default: graph_clamp_min,
     torch.ops.aten.cos.default: graph_cos,
     torch.ops.aten.asinh.default: graph_asinh,
@@ -991,15 +797,17 @@ GRAPH_OPERATIONS: dict[Any, Callable[..., Tensor]] = {
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Suppress torch's warnings, and its messages about libraries that are not installed."""
-    logger = logging.getLogger("torch.onnx")
-    before = logger.level
-    logger.setLevel(logging.ERROR)
+    """Suppress torch's warnings, and messages about missing libraries and constants."""
+    loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript")]
+    before = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings(action="ignore"):
             yield
     finally:
-        logger.setLevel(before)
+        for logger, level in zip(loggers, before, strict=True):
+            logger.setLevel(level)
 
 
 def _exact_scalar(value: float, dtype: int, **options: object) -> Any:
@@ -1012,7 +820,9 @@ def _exact_scalar(value: float, dtype: int, **options: object) -> Any:
 
 
 def _set_inputs(graph: Any, names: list[str], texts: dict[int, list[str]]) -> None:
-    """Name the inputs of a graph of onnx_ir, and replace numbers of levels by strings."""
+    """Name the inputs of a graph of onnx_ir, and let new nodes number the levels in strings."""
+    import onnx_ir
+
     inner = [*graph.initializers.values(), *(value for node in graph for value in node.outputs)]
     numbered = [graph.inputs[j] for j in texts]
     taken = {*names, *(value.name for value in (*inner, *graph.inputs))}
@@ -1020,42 +830,19 @@ def _set_inputs(graph: Any, names: list[str], texts: dict[int, list[str]]) -> No
         if value.name in names:
             value.name = free_name(value.name, taken, mark="_")
             taken.add(value.name)
-    for j, name in enumerate(names):
-        if j in texts:
-            graph.inputs[j] = _strings_before(graph, graph.inputs[j], texts[j])
-        graph.inputs[j].name = name
+    of_strings = onnx_ir.TensorType(onnx_ir.DataType.STRING)
+    for j, levels in texts.items():
+        numbers = graph.inputs[j]
+        graph.inputs[j] = onnx_ir.Value(type=of_strings, shape=numbers.shape)
+        table: dict[str, Any] = {
+            "keys_strings": levels,
+            "values_int64s": [*range(len(levels))],
+            "default_int64": len(levels),
+        }
+        node = onnx_ir.node("LabelEncoder", [graph.inputs[j]], table, domain="ai.onnx.ml")
+        node.outputs[0].name = numbers.name
+        numbers.replace_all_uses_with(node.outputs[0])
+        graph.insert_before(graph[0], node)
+    for value, name in zip(graph.inputs, names, strict=True):
+        value.name = name
     graph.opset_imports["ai.onnx.ml"] = 3
-
-
-def _strings_before(graph: Any, numbers: Any, texts: list[str]) -> Any:
-    """Return a value of strings that a new node maps to the numbers of the graph."""
-    import onnx_ir
-
-    strings = onnx_ir.Value(type=onnx_ir.TensorType(onnx_ir.DataType.STRING), shape=numbers.shape)
-    table: dict[str, Any] = {
-        "keys_strings": texts,
-        "values_int64s": [*range(len(texts))],
-        "default_int64": len(texts),
-    }
-    node = onnx_ir.node("LabelEncoder", [strings], table, domain="ai.onnx.ml")
-    node.outputs[0].name = numbers.name
-    numbers.replace_all_uses_with(node.outputs[0])
-    graph.insert_before(graph[0], node)
-    return strings
-
-
-def _check_exportable(estimator: Any) -> None:
-    """Raise if weights are no formula of single similarities or of the nearest rows."""
-    refuse_model_trend(estimator, "an ONNX graph", "use trend='kernel' or None")
-    head = heads_of(estimator.network_)[0]  # all heads have the same form
-    if not (head.weighting.one_by_one or isinstance(head.weighting, Triangular)):
-        raise ValueError(
-            "weighting must look at one neighbour at a time for an ONNX graph, got "
-            f"{estimator.weighting!r}"
-        )
-    is_on_ranks = head.step is not None and head.step.on == "rank"
-    if is_on_ranks and head.most_weighed(len(estimator.bank_)) is None:
-        raise ValueError(
-            "softstep_on must be 'similarity' for an ONNX graph, or weights end after some number "
-            "of rows, set by n_neighbors, got 'rank'"
-        )

@@ -36,7 +36,6 @@ from .._inference.evaluation import Evaluation
 from .._inference.neighbors import Exclusion, Neighbors
 from .._persistence.file import MANIFEST, decoding, read, write
 from .._trend.model_trend import called
-from .._trend.trend import Trend
 from .._utils.files import as_path, new_folder, put_in_place
 from .._utils.threads import ForkSafeLock, snapshot
 from .._utils.validation import check_flag, check_ids, check_n_neighbors, is_whole, spans
@@ -108,16 +107,15 @@ class ShardCache:
             if shard is None:
                 shard = entry.read(verify=key not in self.verified)
             self.mapped[key] = shard, about.st_size
-            while len(self.mapped) > 1 and self._n_bytes() > MAPPED_BYTES:
-                del self.mapped[next(iter(self.mapped))]
+            n_bytes = sum(size for _, size in self.mapped.values())
+            while len(self.mapped) > 1 and n_bytes > MAPPED_BYTES:
+                _, size = self.mapped.pop(next(iter(self.mapped)))
+                n_bytes -= size
             self.verified.pop(key, None)
             self.verified[key] = None
             if len(self.verified) > VERIFIED:
                 del self.verified[next(iter(self.verified))]
         return shard
-
-    def _n_bytes(self) -> int:
-        return sum(size for _, size in self.mapped.values())
 
 
 CACHE = ShardCache()
@@ -133,11 +131,6 @@ class Folder:
     next_number: int = 0  # of the next file: numbers of files that were ever listed are not reused
     shards: tuple[Entry, ...] = ()  # in the order of the rows' ids
     estimator_file: str = ESTIMATOR
-
-    @classmethod
-    def new(cls, path: Path, estimator: Any, next_id: int) -> Folder:
-        """Return a folder with the estimator, whose bank is empty, and without shards."""
-        return cls(path, write(estimator, path / ESTIMATOR), next_id)
 
     @classmethod
     def read(cls, path: Path) -> Folder:
@@ -322,7 +315,7 @@ def save_shards(estimator: Any, folder: Any, n_shards: int) -> None:
     solved = bank.trend is not None and bank.trend.is_solved
     empty = with_bank(estimator, (bank.in_order if solved else bank.keep)(all_rows[:0]))
     with new_folder(path) as beside:
-        written = Folder.new(beside, empty, int(bank.next_id))
+        written = Folder(beside, write(empty, beside / ESTIMATOR), int(bank.next_id))
         for rows in np.array_split(all_rows, n_shards):
             written = written.put(indexed(bank.in_order(rows), estimator))
         written.write()
@@ -744,9 +737,9 @@ class ShardedNeighbors:
         self, before: Iterable[NeighborBank], removed: np.ndarray, folder: Folder
     ) -> Any:
         """Return the estimator without the levels that only removed rows had."""
-        encoder = getattr(self.estimator_, "features_", None)
         if self.estimator_.bank_.levels is None:
             return self.estimator_
+        encoder = self.estimator_.features_
         gone = [
             bank.levels[torch.from_numpy(np.isin(bank.ids.numpy(), removed))]
             for bank in before
@@ -761,14 +754,6 @@ class ShardedNeighbors:
         estimator = snapshot(self.estimator_)
         estimator.features_ = new_encoder
         return estimator
-
-    def _trend_without(self, removed: np.ndarray) -> Trend | None:
-        """Return the trend, solved without the removed rows, or None if it is unchanged."""
-        trend = self.estimator_.bank_.trend
-        if trend is None or not trend.is_solved:
-            return None
-        left = trend.without(removed)
-        return None if left is trend else left
 
     def remove_neighbors(self, *, ids: Any) -> Self:
         """Remove rows and rewrite the shards that contained them.
@@ -815,7 +800,10 @@ class ShardedNeighbors:
                 raise ValueError(f"ids must be in the bank, got unknown {unknown[:10].tolist()}")
             if len(removed) == len(folder):
                 raise ValueError(f"ids must leave at least one row, got all {len(folder)}")
-            trend = self._trend_without(removed)
+            before, trend = self.estimator_.bank_.trend, None  # None: it is unchanged
+            if before is not None and before.is_solved:
+                left_trend = before.without(removed)
+                trend = None if left_trend is before else left_trend
             for entry in banks if trend is None else folder.shards:
                 bank = banks[entry] if entry in banks else entry.open()
                 kept = np.flatnonzero(~np.isin(bank.ids.numpy(), removed))

@@ -144,3 +144,14 @@ def check_class(label, classes):
     """Raise if a label is no class given to fit."""
     if label is not None and (np.ndim(label) or label not in classes):
         raise ValueError(f"y_true must be one of the classes of fit, got {label!r}")
+
+
+def check_one_of(X, y_true, row):
+    """Raise if both or neither of `X` and `row` are given, or `y_true` is given with `row`."""
+    if (X is None) == (row is None):
+        both = "neither" if X is None else "both"
+        raise ValueError(f"exactly one of X and row must be given, got {both}")
+    if row is not None and y_true is not None:
+        raise ValueError(
+            f"y_true must be None with row, whose target is known, got {y_true!r:.100}"
+        )

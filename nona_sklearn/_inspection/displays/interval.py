@@ -324,11 +324,17 @@ class CoverageDisplay(Display):
             raise ValueError("by must be given: the times, or groups, of the queries")
         intervals = model.predict_quantiles(X, _ends_of(confidence))
         check_one_output(intervals.shape[:1] + intervals.shape[2:])
+        name = column if X is None else None
+        if isinstance(by, str):
+            name = by
+            if not is_frame(X) or by not in names_of_columns(X):
+                raise ValueError(f"by must name a column of X, got {by!r}")
+            by = X[by]
         return cls.from_predictions(
             model.neighbor_targets() if y is None else y,
             intervals,
-            _column_of(X, by),
-            name=by if isinstance(by, str) else column if X is None else None,
+            by,
+            name=name,
             confidence=confidence,
             n_bins=n_bins,
             ax=ax,
@@ -403,10 +409,13 @@ class CoverageDisplay(Display):
         if not has_interval.any():
             raise ValueError("intervals must be known of a query at least, got NaN alone")
         covered = (low <= y_true) & (y_true <= high)
-        by = _values_of(by)
-        return cls(covered[has_interval], by[has_interval], confidence, n_bins, str(name)).plot(
-            ax, line_kwargs=line_kwargs, interval_kwargs=interval_kwargs
-        )
+        column = read_values("by", by, "UTC")
+        places = column.values  # times, as numbers, dates, or durations in seconds
+        if column.kind not in KINDS:  # groups
+            places = np.array([str(value) for value in places], dtype=object)
+        return cls(
+            covered[has_interval], places[has_interval], confidence, n_bins, str(name)
+        ).plot(ax, line_kwargs=line_kwargs, interval_kwargs=interval_kwargs)
 
     def plot(
         self,
@@ -442,23 +451,6 @@ class CoverageDisplay(Display):
         order = self.by.argsort(kind="stable")
         parts = [part for part in np.array_split(order, self.n_bins) if len(part)]
         return self.by[[part[len(part) // 2] for part in parts]], parts
-
-
-def _column_of(X, by):
-    """Return the column of a table that `by` names, or `by` itself."""
-    if not isinstance(by, str):
-        return by
-    if not is_frame(X) or by not in names_of_columns(X):
-        raise ValueError(f"by must name a column of X, got {by!r}")
-    return X[by]
-
-
-def _values_of(by):
-    """Return times as numbers, dates, or durations in seconds, and groups as strings."""
-    column = read_values("by", by, "UTC")
-    if column.kind in KINDS:
-        return column.values
-    return np.array([str(value) for value in column.values], dtype=object)
 
 
 def _regressor_to_draw(estimator, X, y, confidence):

@@ -133,19 +133,16 @@ class EmbeddingDisplay(Display):
             drawn = ax.scatter(*self.embedding.T, **{"c": self.targets, **styles})
             ax.figure.colorbar(drawn, ax=ax, label=self.target_name)
         else:
-            self._draw_classes(ax, styles)
+            colors = class_colors(len(self.classes))
+            codes = (self.targets[:, None] == self.classes).argmax(axis=1)
+            ax.scatter(*self.embedding.T, **{"c": colors[codes], **styles})
+            for label, color in zip(self.classes, colors, strict=True):
+                ax.plot([], [], "o", color=color, markersize=4, label=str(label))
+            legend_beside(ax, len(self.classes), title=self.target_name)
         title = f"Embeddings of {len(self.targets):,} rows"
         ax.set(title=title, xlabel="dimension 1", ylabel="dimension 2")
         ax.set_aspect("equal", adjustable="datalim")  # both axes have the same scale
         return self
-
-    def _draw_classes(self, ax, styles):
-        colors = class_colors(len(self.classes))
-        codes = (self.targets[:, None] == self.classes).argmax(axis=1)
-        ax.scatter(*self.embedding.T, **{"c": colors[codes], **styles})
-        for label, color in zip(self.classes, colors, strict=True):
-            ax.plot([], [], "o", color=color, markersize=4, label=str(label))
-        legend_beside(ax, len(self.classes), title=self.target_name)
 
 
 @dataclass(eq=False, repr=False)

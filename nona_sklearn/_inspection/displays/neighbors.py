@@ -10,11 +10,13 @@ from sklearn.base import is_classifier
 
 from ..._estimators.queries import bank_row_as_query
 from ..._utils.validation import check_integer
+from ..page import shortened
 from ..unwrap import unwrap
 from .base import (
     Display,
     check_class,
     check_number,
+    check_one_of,
     choose_output,
     class_colors,
     legend_beside,
@@ -145,7 +147,7 @@ class NeighborsDisplay(Display):
         ([2, 3], array([0.5, 0.5]))
         """
         model = unwrap(estimator).snapshot()
-        _check_one_of(X, y_true, row)
+        check_one_of(X, y_true, row)
         X = X if row is None else bank_row_as_query(model.estimator, row)
         predictions = model.predict(X)
         if len(predictions) != 1:
@@ -193,7 +195,10 @@ class NeighborsDisplay(Display):
             self._draw_classes(ax, bars)
         n_rows = len(self.weights)
         named = np.arange(0, n_rows, -(-n_rows // MOST_NAMES))  # up to MOST_NAMES
-        ax.set_yticks(named, [self._row_label(i) for i in named], fontsize="small")
+        labels = [shortened(str(self.names[i]), LONGEST_NAME) for i in named]
+        if self.probabilities is None:
+            labels = [f"{labels[j]}   {self.weights[i]:.1%}" for j, i in enumerate(named)]
+        ax.set_yticks(named, labels, fontsize="small")
         ax.set_ylim(n_rows - 0.4, -0.6)  # the heaviest row is on top
         if self.added:
             below = range(n_rows, n_rows + len(self.added))
@@ -206,11 +211,6 @@ class NeighborsDisplay(Display):
         several = f"{n_rows} neighbours ({share:.0%} of the weight)"
         ax.set_title(several if share <= 1 - ROUNDING else f"all {n_rows} neighbours")
         return self
-
-    def _row_label(self, i):
-        name = str(self.names[i])
-        name = name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}…"
-        return name if self.probabilities is not None else f"{name}   {self.weights[i]:.1%}"
 
     def _write_contributions(self, ax, named):
         """Write the contributions of rows, weight times adjusted target, on the right."""
@@ -318,14 +318,3 @@ def _class_data(model, X, explanation, number):
             for name, of_classes in zip(explanation.names[beside], amounts, strict=True)
         },
     }
-
-
-def _check_one_of(X, y_true, row):
-    """Raise if both or neither of `X` and `row` are given, or `y_true` is given with `row`."""
-    if (X is None) == (row is None):
-        both = "neither" if X is None else "both"
-        raise ValueError(f"exactly one of X and row must be given, got {both}")
-    if row is not None and y_true is not None:
-        raise ValueError(
-            f"y_true must be None with row, whose target is known, got {y_true!r:.100}"
-        )
