@@ -35,7 +35,7 @@ QUERY, COUNTERFACTUAL = "query", "counterfactual"
 
 
 def counterfactuals(
-    model: Any,
+    estimator: Any,
     X: Any,
     features: Any,
     *,
@@ -57,7 +57,7 @@ def counterfactuals(
 
     Parameters
     ----------
-    model : estimator
+    estimator : estimator object
         Fitted, as :func:`unwrap` takes it: one of our estimators, or a model around one.
     X : {DataFrame, array-like} of shape (n_queries, n_features)
         The queries.
@@ -126,7 +126,7 @@ def counterfactuals(
     1  counterfactual          1           5.0          1.7
     2              77       None           5.0          1.7
     """
-    answers = OutputAnswers.of_only("counterfactuals", model)
+    answers = OutputAnswers.of_only("counterfactuals", estimator)
     n_counterfactuals = check_integer("n_counterfactuals", n_counterfactuals)
     outcome = make_outcome(answers, y, at_least, at_most)
     mixer = RowMixer.of(answers, X, features)

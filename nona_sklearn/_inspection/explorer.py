@@ -127,7 +127,7 @@ def collect_map_data(
     appearance: Appearance,
     *,
     n_neighbors: int,
-    coverage: float,
+    confidence: float,
     max_rows: int,
     reducer: Any = None,
     random_state: Any = None,
@@ -140,14 +140,14 @@ def collect_map_data(
         pairs = [(column, column[rows]) for column in features]
         stored = answers.stored_rows(rows)
         return NeighborPredictions.of(
-            answers, stored, answers.targets[rows], pairs, n_neighbors, coverage
+            answers, stored, answers.targets[rows], pairs, n_neighbors, confidence
         )
 
     of_queries = []
     if queries is not None:
         pairs = [*zip(features, appearance.queries, strict=True)]
         of_queries = [
-            NeighborPredictions.of(answers, queries, query_targets, pairs, n_neighbors, coverage)
+            NeighborPredictions.of(answers, queries, query_targets, pairs, n_neighbors, confidence)
         ]
     n_drawn = max_rows - len(query_targets)
     stored = _choose_rows(_rows_behind(of_queries), len(bank), n_drawn, random_state)
@@ -229,7 +229,7 @@ class NeighborPredictions:
         targets: np.ndarray,
         columns: list[tuple[ComparedColumn, ComparedColumn]],
         n_neighbors: int,
-        coverage: float,
+        confidence: float,
     ) -> NeighborPredictions:
         """Predict queries and list the rows behind the predictions.
 
@@ -240,7 +240,7 @@ class NeighborPredictions:
         if answers.is_of_classes:
             predicted = _predict_classes(answers, queries, targets)
         else:
-            predicted = _predict_numbers(answers, queries, targets, explanation, coverage)
+            predicted = _predict_numbers(answers, queries, targets, explanation, confidence)
         lines = explanation.of_single_rows()
         rank = np.arange(len(lines.of_query)) - lines.first_lines[lines.of_query]
         shape = len(queries), n_neighbors
@@ -313,12 +313,12 @@ def _predict_numbers(
     queries: Embedded,
     targets: np.ndarray,
     explanation: Explanation,
-    coverage: float,
+    confidence: float,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Return predictions, ends of intervals, errors and surprises of numbers."""
     predictions = explanation.totals(explanation.contributions)[:, 0]
     predictions[np.setdiff1d(np.arange(len(queries)), explanation.of_query)] = np.nan
-    ends = answers.predict_interval(queries, coverage)
+    ends = answers.predict_interval(queries, confidence)
     spread = np.ravel(answers.model.predict(queries, return_std=True)[1])
     spread = np.maximum(spread, ROUNDING * abs(predictions))
     errors = predictions - targets
@@ -582,14 +582,14 @@ class Explorer(Page):
 
 
 def explore(
-    model: Any,
+    estimator: Any,
     X: Any = None,
     y: Any = None,
     *,
     features: Any = None,
     query_features: Any = None,
     n_neighbors: int = 6,
-    coverage: float = 0.9,
+    confidence: float = 0.9,
     max_rows: int = 50000,
     reducer: Any = None,
     random_state: Any = None,
@@ -606,7 +606,7 @@ def explore(
 
     Parameters
     ----------
-    model : estimator
+    estimator : estimator object
         Fitted, of one output, as :func:`unwrap` takes it.
     X : {DataFrame, array-like} of shape (n_queries, n_features), optional
         Queries. None: the page shows stored rows only.
@@ -620,7 +620,7 @@ def explore(
         Features of the queries to show. None: `X`.
     n_neighbors : int, default=6
         Largest number of rows behind a prediction to show.
-    coverage : float, default=0.9
+    confidence : float, default=0.9
         Probability of the prediction intervals of a regressor.
     max_rows : int, default=50_000
         Number of rows to draw. If there are more stored rows, the rows behind the predictions of
@@ -674,7 +674,7 @@ def explore(
     >>> explorer.save(Path(tempfile.mkdtemp(), "explorer.html"))
     """
     import_extra("explore", "bokeh", extra="explore")
-    check_fraction("coverage", coverage)
+    check_fraction("confidence", confidence)
     n_neighbors = check_integer("n_neighbors", n_neighbors)
     max_rows = check_integer("max_rows", max_rows, 2)
     for name, value, needed in [
@@ -689,7 +689,7 @@ def explore(
     ):
         raise TypeError(f"reducer must be a transformer, such as PCA(2), got {reducer!r:.100}")
     warn_of_other_order(X=X, y=y)
-    answers = OutputAnswers.of_only("explore", model)
+    answers = OutputAnswers.of_only("explore", estimator)
     if len(answers.bank) < 2:
         raise ValueError("the bank must have at least 2 rows to explore, it has 1")
     queries = None if X is None else answers.embed(X)
@@ -701,7 +701,7 @@ def explore(
         _query_targets(answers, y, n_queries),
         Appearance.of(answers.bank, features, shown, n_queries),
         n_neighbors=min(n_neighbors, len(answers.bank)),
-        coverage=coverage,
+        confidence=confidence,
         max_rows=max_rows,
         reducer=reducer,
         random_state=random_state,
@@ -710,7 +710,7 @@ def explore(
     title += "" if data.n_stored == 1 else "s"
     if n_queries:
         title += f" and {n_queries:,} {'query' if n_queries == 1 else 'queries'}"
-    return Explorer(title, _page(data, title, coverage, footer(answers.model.estimator)))
+    return Explorer(title, _page(data, title, confidence, footer(answers.model.estimator)))
 
 
 def _query_targets(answers: OutputAnswers, y: Any, n_queries: int) -> np.ndarray:
@@ -727,7 +727,7 @@ def _query_targets(answers: OutputAnswers, y: Any, n_queries: int) -> np.ndarray
     return values
 
 
-def _page(data: MapData, title: str, coverage: float, footer_text: str) -> str:
+def _page(data: MapData, title: str, confidence: float, footer_text: str) -> str:
     """Return the HTML of the page."""
     from bokeh.core.types import ID
     from bokeh.document import Document
@@ -745,7 +745,7 @@ def _page(data: MapData, title: str, coverage: float, footer_text: str) -> str:
     modes = {"target": data.target_name, "prediction": "prediction", "error": error}
     colors = {mode: _color(data, mode) for mode in modes}
     plot, dots = _draw(data, sources, colors["target"])
-    arguments = dots | {"colors": colors, "about": _about(data, coverage)}
+    arguments = dots | {"colors": colors, "about": _about(data, confidence)}
     document = Document()
     document.add_root(plot)
     program = CustomJS(args=sources | arguments, code=source("explorer.mjs"), module=True)
@@ -828,7 +828,7 @@ def _lines(data: MapData) -> dict[str, np.ndarray]:
     return {name: values.ravel() for name, values in columns.items()}
 
 
-def _about(data: MapData, coverage: float) -> dict[str, Any]:
+def _about(data: MapData, confidence: float) -> dict[str, Any]:
     """Return the values that the program needs besides the rows."""
     first = data.first_in_order
     order = np.argsort(-abs(data.predictions.errors[first:]), kind="stable") + first
@@ -841,7 +841,7 @@ def _about(data: MapData, coverage: float) -> dict[str, Any]:
         "columns": [*data.columns],
         "pictures": data.has_pictures,
         "columnOrder": data.column_order.astype(np.uint8).ravel(),
-        "coverage": f"{coverage:.0%}",
+        "confidence": f"{confidence:.0%}",
         "nStored": data.n_stored,
         "nNeighbors": data.predictions.positions.shape[1],
         "order": order.astype(np.int32),

@@ -85,7 +85,7 @@ class NeighborsReport(Page):
 
     Parameters
     ----------
-    model : estimator
+    estimator : estimator object
         Fitted, as :func:`unwrap` takes it.
     X : {DataFrame, array-like} of shape (1, n_features), optional
         The query.
@@ -105,7 +105,7 @@ class NeighborsReport(Page):
         The output to report, by its number or its name in `y`. It is needed if there are several.
     n_neighbors : int, default=6
         Largest number of rows to show.
-    coverage : float, default=0.9
+    confidence : float, default=0.9
         Probability of the prediction interval of a regressor.
     n_refits : int, optional
         Number of refits to samples of the rows. They show how steady the neighbours are, as in
@@ -145,7 +145,7 @@ class NeighborsReport(Page):
 
     def __init__(
         self,
-        model: Any,
+        estimator: Any,
         X: Any = None,
         features: Any = None,
         *,
@@ -154,7 +154,7 @@ class NeighborsReport(Page):
         output: Any = None,
         y_true: Any = None,
         n_neighbors: int = 6,
-        coverage: float = 0.9,
+        confidence: float = 0.9,
         n_refits: int | None = None,
         y: Any = None,
         at_least: float | None = None,
@@ -164,11 +164,11 @@ class NeighborsReport(Page):
         decrease: Any = (),
         limits: Any = None,
     ) -> None:
-        check_fraction("coverage", coverage)
+        check_fraction("confidence", confidence)
         n_neighbors = check_integer("n_neighbors", n_neighbors)
         if n_refits is not None:
             check_integer("n_refits", n_refits, 2)
-        model = unwrap(model).snapshot()
+        model = unwrap(estimator).snapshot()
         check_one_of(X, y_true, row)
         if query_features is not None and (features is None or row is not None):
             needed = "features" if features is None else "X"
@@ -188,7 +188,7 @@ class NeighborsReport(Page):
         if features is not None and kind_of(features) != TABLE:
             shown = X if query_features is None else query_features
             appearance, features = Appearance.of(answers.bank, features, shown, 1), None
-        prediction = _Prediction.of(answers, X, features, n_neighbors, coverage, name)
+        prediction = _Prediction.of(answers, X, features, n_neighbors, confidence, name)
         stability = None
         if n_refits is not None:
             stability = Stability.of(prediction, n_refits, n_neighbors)
@@ -201,7 +201,7 @@ class NeighborsReport(Page):
         self._article = render(
             "report.html",
             prediction=prediction,
-            coverage=coverage,
+            confidence=confidence,
             y_true=y_true,
             stored_row=_stored_row(prediction),
             share_of_nearer_rows=_share_of_nearer_rows(prediction),
@@ -249,7 +249,7 @@ class _Prediction:
         X: Any,
         features: Any,
         n_neighbors: int,
-        coverage: float,
+        confidence: float,
         name: Any,
     ) -> _Prediction:
         """Predict a query and explain its prediction. `name` replaces its name in `X`."""
@@ -266,7 +266,7 @@ class _Prediction:
         if answers.is_of_classes:
             (probabilities,) = answers.predict_proba(query)
         else:
-            (interval,) = answers.predict_interval(query, coverage)
+            (interval,) = answers.predict_interval(query, confidence)
             unit = Unit.of([value, *explanation.targets.ravel()], interval[1] - interval[0])
         mixer = None if features is None else RowMixer.of(answers, X, features)
         of_query = answers, X, features, query, mixer

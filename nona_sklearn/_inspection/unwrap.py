@@ -319,7 +319,7 @@ class UnwrappedClassifier(Unwrapped):
         return ClassifierMixin.score(self, *drop_isolated(self.estimator, X, y, sample_weight))
 
 
-def unwrap(model: Any) -> Any:
+def unwrap(estimator: Any) -> Any:
     """Access the neighbour estimator inside a model, with the model's features and targets.
 
     The transformations before the estimator are applied to queries, too. The names of queries, in
@@ -329,7 +329,7 @@ def unwrap(model: Any) -> Any:
 
     Parameters
     ----------
-    model : estimator
+    estimator : estimator object
         A fitted NONARegressor, SoftStepKNeighborsRegressor, or one of their classifiers; or a
         model around such a model: a :class:`~sklearn.pipeline.Pipeline` that ends in it, a
         :class:`~sklearn.compose.TransformedTargetRegressor`, a search, such as
@@ -386,9 +386,9 @@ def unwrap(model: Any) -> Any:
     >>> model.predict([[110]]).round(1)
     array([519.6])
     """
-    if isinstance(model, Unwrapped):
-        return model
-    inner, threshold = model, None
+    if isinstance(estimator, Unwrapped):
+        return estimator
+    inner, threshold = estimator, None
     steps: list[Any] = []
     transformers: list[Any] = []
     while not isinstance(inner, NeighborEstimator):
@@ -412,11 +412,13 @@ def unwrap(model: Any) -> Any:
             check_is_fitted(inner, "best_estimator_")
             inner = inner.best_estimator_
         else:
-            raise _not_to_be_unwrapped(inner, model)
+            raise _not_to_be_unwrapped(inner, estimator)
     check_is_fitted(inner)
     if is_classifier(inner):
         if transformers:
-            raise TypeError(f"model must leave a classifier's labels as they are, got {model!r}")
+            raise TypeError(
+                f"estimator must leave a classifier's labels as they are, got {estimator!r}"
+            )
         if threshold is not None:
             threshold.estimator_ = inner  # without the steps in between: queries are transformed
         return UnwrappedClassifier(inner, tuple(steps), (), threshold)
@@ -435,7 +437,7 @@ def _not_to_be_unwrapped(inner: Any, model: Any) -> TypeError:
             )
             break
     return TypeError(
-        "model must be a NONARegressor or SoftStepKNeighborsRegressor, one of their "
+        "estimator must be a NONARegressor or SoftStepKNeighborsRegressor, one of their "
         "classifiers, or a Pipeline, TransformedTargetRegressor, search or threshold "
         f"around one, {advice}got {model!r}"
     )
@@ -522,9 +524,9 @@ class OutputAnswers:
         probabilities = self.model.predict_proba(X)
         return probabilities if self.output is None else probabilities[self.output]
 
-    def predict_interval(self, X: Any, coverage: float) -> np.ndarray:
+    def predict_interval(self, X: Any, confidence: float) -> np.ndarray:
         """Return the ends of the prediction intervals, (q, 2)."""
-        ends = self.model.predict_quantiles(X, [(1 - coverage) / 2, (1 + coverage) / 2])
+        ends = self.model.predict_quantiles(X, [(1 - confidence) / 2, (1 + confidence) / 2])
         return ends if self.output is None else ends[..., self.output]
 
     def explanation(self, X: Any, n_neighbors: int) -> Explanation:

@@ -223,7 +223,7 @@ export default ({rows, behind, links, stored, queries, colors, about}) => {
     const kind = row < about.nStored ? "Stored row, predicted without itself" : "Query"
     const alone = Number.isNaN(data.prediction[row])
     const certainty = alone ? "No stored row is earlier than this one." : labels === null
-      ? `${about.coverage} interval: ${computed(data.low[row], row)} to ${computed(data.high[row], row)}`
+      ? `${about.confidence} interval: ${computed(data.low[row], row)} to ${computed(data.high[row], row)}`
       : data.chances[row]
     const head = [
       make("h2", {}, own(data.name[row])),
