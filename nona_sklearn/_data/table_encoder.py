@@ -279,8 +279,8 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
                     f"{column.label} holds {len(counts)} categories in {n_rows} rows, {often} to "
                     "learn from. If they are texts, name the column in text_features; if numbers "
                     "or dates, convert them (pandas.to_numeric, pandas.to_datetime); else drop "
-                    "it, or encode it first with other limits, by TableEncoder("
-                    "min_frequency=..., max_categories=...)",
+                    "it, or set other limits: TableEncoder(min_frequency=..., "
+                    "max_categories=...)",
                     stacklevel=2,
                 )
 

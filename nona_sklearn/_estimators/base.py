@@ -215,9 +215,9 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         NONARegressor(training=TrainingOptions(max_time=60))
         """
         for name, component in COMPONENTS.items():
-            is_set = getattr(self, name) is not None or params.get(name) is not None
-            if not is_set and any(key.startswith(f"{name}__") for key in params):
-                params = {name: component(), **params}
+            is_nested = any(key.startswith(f"{name}__") for key in params)
+            if is_nested and params.get(name, getattr(self, name)) is None:
+                params = params | {name: component()}
         return super().set_params(**params)
 
     @property

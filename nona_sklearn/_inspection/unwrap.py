@@ -24,6 +24,7 @@ from .._data.targets import check_targets
 from .._estimators.base import NeighborEstimator
 from .._estimators.classification import NeighborClassifier
 from .._estimators.explanations import (
+    ATTRIBUTIONS,
     Adjustments,
     additive_trend,
     adjustments_of,
@@ -34,7 +35,7 @@ from .._estimators.queries import drop_isolated
 from .._estimators.regression import NeighborRegressor
 from .._inference.explanation import Explanation
 from .._utils.threads import snapshot
-from .._utils.validation import check_flag, check_levels, check_numbers
+from .._utils.validation import check_choice, check_flag, check_levels, check_numbers
 from .displays.base import choose_output
 
 #: Attributes with the estimators of models that combine several, or change predictions.
@@ -176,6 +177,7 @@ class TransformedRegressor(UnwrappedRegressor):
         return super().explanation(X, n_neighbors).in_units(self.back)
 
     def attribute(self, X=None, features=None, *, of="adjustments", n_neighbors=None):
+        check_choice("of", of, ATTRIBUTIONS)
         if of == "distances":
             return super().attribute(X, features, of=of, n_neighbors=n_neighbors)
         raise ValueError(
