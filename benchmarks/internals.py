@@ -16,7 +16,7 @@ from torch.optim import AdamW
 
 from nona_sklearn import MLPEmbedding, NONAClassifier, NONARegressor
 from nona_sklearn._data.sample import Embedded
-from nona_sklearn._data.sparse_encoder import SparseEncoder
+from nona_sklearn._data.source import SparseEncoder
 from nona_sklearn._estimators import fitting
 from nona_sklearn._estimators.architectures import NONAArchitecture, table_source
 from nona_sklearn._estimators.base import NeighborEstimator
@@ -28,7 +28,7 @@ from nona_sklearn._inference.neighbors import Neighbors
 from nona_sklearn._network.network import Concatenation, embed
 from nona_sklearn._training import loop
 from nona_sklearn._training.loop import run_epochs
-from nona_sklearn._training.pools import NEIGHBOR_POOLS, BatchPool, DatasetPool, MemoryPool
+from nona_sklearn._training.net import NEIGHBOR_POOLS, BatchPool, DatasetPool, MemoryPool
 
 __all__ = [
     "Embedded",

@@ -23,7 +23,7 @@ from nona_sklearn import (
     targets,
     weighting,
 )
-from nona_sklearn._utils.docs import SITE
+from nona_sklearn._utils.bases import SITE
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "nona_sklearn"

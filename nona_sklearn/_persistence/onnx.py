@@ -563,8 +563,8 @@ def export_onnx(
     is_on_ranks = head.step is not None and head.step.on == "rank"
     if is_on_ranks and head.most_weighed(len(fitted.bank_)) is None:
         raise ValueError(
-            "softstep must act on similarities for an ONNX graph, or weights end after some number "
-            f"of rows, set by n_neighbors, got {fitted.softstep!r}, which acts on ranks"
+            "softstep must act on similarities for an ONNX graph, or weights end after some "
+            f"number of rows, set by n_neighbors, got {fitted.softstep!r}, which acts on ranks"
         )
     import_extra("export_onnx", "onnx", "onnxscript", extra="onnx")
     graph = Graph(fitted, int(n_neighbors), levels).eval()

@@ -20,10 +20,9 @@ from nona_sklearn import (
     load,
     save,
 )
-from nona_sklearn._data.classes import ClassTargets
-from nona_sklearn._data.names import warn_of_other_order
 from nona_sklearn._data.row_values import check_groups, check_sample_weight
-from nona_sklearn._data.targets import RegressionTargets
+from nona_sklearn._data.tables import warn_of_other_order
+from nona_sklearn._data.targets import ClassTargets, RegressionTargets
 from nona_sklearn._data.times import read_times
 
 pd = pytest.importorskip("pandas")
@@ -36,7 +35,7 @@ ROWS = [f"row {i}" for i in range(N)]
 TABLE = pd.DataFrame(X, ROWS, ["a", "b"])
 ORDER = ["low", "mid", "high"]
 LEVELS = np.array(ORDER)[np.digitize(X[:, 0], [-0.5, 0.5])]
-PLAIN = {"weighting": "uniform", "learn_feature_weights": False, "early_stopping": False}
+PLAIN = {"weighting": "uniform", "learn_feature_weights": False, "validation_fraction": None}
 CLASSIFIER = SoftStepKNeighborsClassifier(3, smoothing=False, max_iter=1, random_state=0, **PLAIN)
 REGRESSOR = SoftStepKNeighborsRegressor(3, max_iter=1, random_state=0, **PLAIN)
 

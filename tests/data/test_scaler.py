@@ -7,7 +7,7 @@ from scipy.special import ndtri
 from scipy.stats import rankdata, spearmanr
 from sklearn.preprocessing import RobustScaler, StandardScaler
 
-from nona_sklearn._data.scaler import SmoothClipScaler
+from nona_sklearn._data.source import SmoothClipScaler
 
 
 def test_the_formula():

@@ -4,7 +4,7 @@ import sklearn
 from scipy.sparse import csr_array
 from scipy.spatial.distance import pdist
 
-from nona_sklearn._data.sparse_encoder import MOST_COMPONENTS, LinearScores, SparseEncoder
+from nona_sklearn._data.source import MOST_COMPONENTS, LinearScores, SparseEncoder
 
 WIDE = MOST_COMPONENTS + 100
 

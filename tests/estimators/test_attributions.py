@@ -15,7 +15,7 @@ from nona_sklearn import (
     SoftStepKNeighborsClassifier,
     SoftStepKNeighborsRegressor,
 )
-from nona_sklearn._estimators.attributions import integrated_gradients
+from nona_sklearn._estimators.explanations import integrated_gradients
 
 PAIR = ["query", "neighbor", "weight"]
 

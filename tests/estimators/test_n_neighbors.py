@@ -11,6 +11,7 @@ from sklearn.datasets import load_iris
 from nona_sklearn import (
     NONAClassifier,
     NONARegressor,
+    SoftStep,
     SoftStepKNeighborsClassifier,
     SoftStepKNeighborsRegressor,
     load,
@@ -21,7 +22,7 @@ from nona_sklearn._estimators.parameters import (
     START_N_NEIGHBORS,
     START_N_NEIGHBORS_OF_CLASSES,
 )
-from nona_sklearn._training import ensemble
+from nona_sklearn._training import loop
 from nona_sklearn.weighting import Entmax, SparseSoftmax
 
 EACH = pytest.mark.parametrize(
@@ -88,7 +89,7 @@ def predictions(estimator, X):
 def test_bad_numbers_are_named_before_training(kind, params, message):
     X, y = data(kind, n_rows=20)
     with (
-        mock.patch.object(ensemble, "train_network", side_effect=AssertionError),
+        mock.patch.object(loop, "train_network", side_effect=AssertionError),
         pytest.raises(ValueError, match=message),
     ):
         make(kind, **params).fit(X, y)
@@ -184,7 +185,7 @@ def test_auto_is_at_most_all_rows(kind):
         *({"weighting": name} for name in ("entmax", "sparsemax", "softpick")),
         *({"weighting": name} for name in ("sparse_softmax", "preconditioned")),
         {"softstep": "s1"},
-        {"softstep": {"params": "pointwise"}},  # of s1
+        {"softstep": SoftStep("s1", "pointwise")},
     ],
 )
 def test_auto_leaves_weights_that_end_by_themselves(params):

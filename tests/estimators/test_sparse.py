@@ -25,7 +25,7 @@ from nona_sklearn import (
     save_shards,
     unwrap,
 )
-from nona_sklearn._data.sparse_encoder import (
+from nona_sklearn._data.source import (
     MOST_COMPONENTS,
     ROWS_PER_CHOICE,
     ROWS_PER_COMPONENT,
@@ -33,7 +33,7 @@ from nona_sklearn._data.sparse_encoder import (
 )
 from nona_sklearn._data.table_encoder import TableEncoder
 from nona_sklearn._estimators.architectures import ROWS_PER_SPARSE
-from nona_sklearn._training import ensemble
+from nona_sklearn._training import loop
 
 N = 60
 RNG = np.random.default_rng(0)
@@ -68,7 +68,7 @@ def answers(estimator, X):
 
 @pytest.fixture
 def untrained(monkeypatch):
-    monkeypatch.setattr(ensemble, "train_network", None)  # no training may start
+    monkeypatch.setattr(loop, "train_network", None)  # no training may start
 
 
 # -- sparse or dense, in any format --------------------------------------------------------
@@ -375,7 +375,7 @@ def test_a_column_of_times():
 
 def test_too_large_for_float32(monkeypatch):
     reg = make(SoftStepKNeighborsRegressor).fit(WIDE, Y)
-    monkeypatch.setattr(ensemble, "train_network", None)  # no training may start
+    monkeypatch.setattr(loop, "train_network", None)  # no training may start
     with pytest.raises(ValueError, match="too large for float32"):
         make(SoftStepKNeighborsRegressor).fit(1e200 * WIDE, Y)
     with pytest.raises(ValueError, match="too large for float32"):

@@ -23,7 +23,7 @@ from nona_sklearn import (
     save,
     save_shards,
 )
-from nona_sklearn._inference.unknown_levels import UnknownLevels
+from nona_sklearn._inference.neighbors import UnknownLevels
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 LEVELS, N_EACH = 12, 12

@@ -25,21 +25,20 @@ from nona_sklearn import (
     NONARegressor,
     explore,
 )
-from nona_sklearn._estimators.feature_comparison import ComparedColumn
-from nona_sklearn._inspection.answers import OutputAnswers
-from nona_sklearn._inspection.appearance import Appearance
+from nona_sklearn._estimators.explanations import ComparedColumn
 from nona_sklearn._inspection.explorer import (
     MOST_BARS,
+    Effects,
     _effects,
     _lines,
     _page,
     _palette,
     _query_targets,
     _rows,
+    collect_map_data,
 )
-from nona_sklearn._inspection.formatting import Unit, share, show_value
-from nona_sklearn._inspection.map_data import Effects, collect_map_data
-from nona_sklearn._inspection.page import render
+from nona_sklearn._inspection.page import Appearance, Unit, render, share, show_value
+from nona_sklearn._inspection.unwrap import OutputAnswers
 
 try:
     from selenium import webdriver
@@ -246,7 +245,7 @@ def test_equal_rows_whose_targets_differ_most_come_first(flats):
 @pytest.mark.slow
 def test_of_many_columns_those_that_differ_are_shown(monkeypatch, flats):
     X, y, queries, truth = flats
-    monkeypatch.setattr("nona_sklearn._inspection.map_data.MOST_COLUMNS", 4)
+    monkeypatch.setattr("nona_sklearn._inspection.explorer.MOST_COLUMNS", 4)
     table, more = X.assign(same=1.0)[["same", *X.columns]], queries.assign(same=1.0)
     found = explored(NONARegressor(**QUICK).fit(table, y), more, truth, table)
     assert [*found.columns] == [*X.columns]
@@ -575,7 +574,7 @@ def test_bad_input_is_refused(flats, regressor, classifier):
     both = NONARegressor(**QUICK | {"max_iter": 2}).fit(X, np.column_stack([y, y]))
     with pytest.raises(ValueError, match="explore needs a model of one output, got several"):
         explore(both)
-    with pytest.raises(TypeError, match="model must be"):
+    with pytest.raises(TypeError, match="estimator must be"):
         explore(StandardScaler())
     for reducer in ("pca", PCA):
         with pytest.raises(TypeError, match="reducer must be a transformer"):

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from nona_sklearn._inspection.formatting import Unit, factor, odds, share
+from nona_sklearn._inspection.page import Unit, factor, odds, share
 
 
 @pytest.mark.parametrize(

@@ -19,8 +19,7 @@ from nona_sklearn import (
     SoftStepKNeighborsRegressor,
     counterfactuals,
 )
-from nona_sklearn._inspection.formatting import Unit, show, show_value
-from nona_sklearn._inspection.page import render
+from nona_sklearn._inspection.page import Unit, render, show, show_value
 from nona_sklearn._inspection.report import Stability
 
 QUICK = {"n_estimators": 1, "max_iter": 15, "random_state": 0}
@@ -236,7 +235,7 @@ def test_weights_of_rows_that_are_not_steady_are_whole():
 def test_the_interval_has_the_coverage(flats, regressor, coverage):
     _, _, query = flats
     low, high = regressor.predict_quantiles(query, [(1 - coverage) / 2, (1 + coverage) / 2])[0]
-    texts = Page(NeighborsReport(regressor, query, coverage=coverage)._repr_html_()).texts
+    texts = Page(NeighborsReport(regressor, query, confidence=coverage)._repr_html_()).texts
     (text,) = [text for text in texts if text.startswith(f"{coverage:.0%} interval: ")]
     ends = [number(end) for end in text.partition(": ")[2].split(" to ")]
     np.testing.assert_allclose(ends, [low, high], atol=0.51)

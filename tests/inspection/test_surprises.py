@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from nona_sklearn._inspection.map_data import surprising_labels, surprising_numbers
+from nona_sklearn._inspection.explorer import surprising_labels, surprising_numbers
 
 
 @pytest.mark.parametrize("noise", ["normal", "laplace"])

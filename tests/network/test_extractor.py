@@ -18,11 +18,11 @@ from skorch.callbacks import Callback, EpochScoring, Freezer, LRScheduler, Unfre
 from torch import nn
 from torch.utils.data import Dataset
 
-from nona_sklearn import FeatureExtractor, NONARegressor, Rows
+from nona_sklearn import FeatureExtractor, NONARegressor, Rows, TrainingOptions
 from nona_sklearn._network.extractor import ExtractorEmbedding
 from nona_sklearn._network.network import NeighborNetwork
-from nona_sklearn._training import ensemble
-from nona_sklearn._training.pools import NEIGHBOR_POOLS
+from nona_sklearn._training import loop
+from nona_sklearn._training.net import NEIGHBOR_POOLS
 from nona_sklearn.attention import NONAHead
 from nona_sklearn.embedding import MLPEmbedding
 
@@ -76,13 +76,16 @@ def make_cnn(dropout=0.0):
 
 
 OF_EXTRACTORS = {*FeatureExtractor(nn.Identity).get_params()} - {"module"}
+OF_TRAINING = {*TrainingOptions().get_params()}
 
 
 def images_regressor(extractor=make_cnn, **kwargs):
-    settings = {"max_iter": 8, "batch_size": 16, "random_state": 0}
+    settings = {"max_iter": 8, "random_state": 0}
     options = {name: kwargs.pop(name) for name in OF_EXTRACTORS & kwargs.keys()}
     extractor = FeatureExtractor(extractor, **{"learning_rate": 0.01, **options})
-    return NONARegressor(extractor, **{**settings, **kwargs})
+    options = {name: kwargs.pop(name) for name in OF_TRAINING & kwargs.keys()}
+    training = TrainingOptions(**{"batch_size": 16, **options})
+    return NONARegressor(extractor, training=training, **{**settings, **kwargs})
 
 
 def texts_regressor(**kwargs):
@@ -231,7 +234,7 @@ def test_dropout_trains_and_is_off_in_the_bank():
     [
         ({}, "batch", 1),
         ({"micro_batch_size": 4}, "memory", 1),
-        ({"micro_batch_size": 4, "neighbor_pool": "batch"}, "batch", 1),
+        ({"micro_batch_size": 4, "training__neighbor_pool": "batch"}, "batch", 1),
         ({"feature_extractor": None}, "dataset", 2),
         ({"feature_extractor": None, "trend": None}, "dataset", 5),
     ],
@@ -243,7 +246,7 @@ def test_defaults_with_an_extractor(params, pool, n_networks, monkeypatch):
         seen.append(config.neighbor_pool)
         return network, []
 
-    monkeypatch.setattr(ensemble, "train_network", spy)
+    monkeypatch.setattr(loop, "train_network", spy)
     X, y = make_images(60)
     size = params.pop("micro_batch_size", None)
     reg = images_regressor(micro_batch_size=size).set_params(**params)
@@ -333,7 +336,7 @@ def test_pickles():
 
 def test_warm_start_goes_on_from_the_extractor():
     X, y = make_images(60)
-    reg = images_regressor(max_iter=5, warm_start=True, early_stopping=False).fit(X, y)
+    reg = images_regressor(max_iter=5, warm_start=True, validation_fraction=None).fit(X, y)
     first = reg.history_[0]["train_loss"]
     assert reg.fit(X, y).history_[0]["train_loss"] < 0.7 * first
 
@@ -481,7 +484,7 @@ def crash(X):
     ],
 )
 def test_bad_extractors(extractor, message, monkeypatch):
-    monkeypatch.setattr(ensemble, "train_network", None)  # no training may start
+    monkeypatch.setattr(loop, "train_network", None)  # no training may start
     X, y = make_images(20)
     reg = images_regressor(extractor)
     with pytest.raises(ValueError, match=message):
@@ -503,7 +506,7 @@ def test_bad_extractors(extractor, message, monkeypatch):
     ],
 )
 def test_bad_texts(X, y, message, monkeypatch):
-    monkeypatch.setattr(ensemble, "train_network", None)
+    monkeypatch.setattr(loop, "train_network", None)
     with pytest.raises(ValueError, match=message):
         texts_regressor().fit(X, y)
 
@@ -520,7 +523,7 @@ def test_bad_texts(X, y, message, monkeypatch):
     ],
 )
 def test_bad_parameters(name, value, monkeypatch):
-    monkeypatch.setattr(ensemble, "train_network", None)
+    monkeypatch.setattr(loop, "train_network", None)
     X, y = make_images(20)
     with pytest.raises(ValueError, match=f"The '{name}' parameter of .*Got {value!r} instead"):
         images_regressor(**{name: value}).fit(X, y)
@@ -528,7 +531,7 @@ def test_bad_parameters(name, value, monkeypatch):
 
 @pytest.mark.parametrize("make", [object, lambda: 3])
 def test_an_accelerator_is_made_before_training(make, monkeypatch):
-    monkeypatch.setattr(ensemble, "train_network", None)
+    monkeypatch.setattr(loop, "train_network", None)
     X, y = make_images(20)
     with pytest.raises(ValueError, match=r"accelerator must make an accelerate\.Accelerator, got"):
         images_regressor(accelerator=make).fit(X, y)
@@ -657,7 +660,7 @@ def test_accelerate_changes_nothing_on_one_cpu(capsys):
 IN_PROCESSES = {
     "extractor": nn.Flatten,
     "neighbor_pool": "memory",
-    "early_stopping": False,
+    "validation_fraction": None,
     "n_neighbors": None,
     "max_iter": 3,
 }

@@ -40,14 +40,13 @@ from nona_sklearn import (
 )
 from nona_sklearn._data import source
 from nona_sklearn._persistence import file as file_module
-from nona_sklearn._scaling import shard_folder
 from nona_sklearn._scaling import sharded as sharded_module
 from nona_sklearn.weighting import SparseSoftmax
 
 SCALING = Path(__file__).parents[2] / "docs" / "scaling.md"
 QUICK = {"max_iter": 2, "random_state": 0}
-POINTWISE = {"step": "s2", "params": "pointwise"}
-ON_RANKS = {"step": "s1", "on": "rank"}
+POINTWISE = SoftStep("s2", "pointwise")
+ON_RANKS = SoftStep("s1", on="rank")
 ONE = {"n_estimators": 1, **QUICK}
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((150, 4))
@@ -109,8 +108,8 @@ def assert_same_rows(ours, expected):
         ),
         (NONAClassifier(n_estimators=2, **QUICK), KIND),
         (NONAClassifier(**ONE), np.stack([KIND, KIND[::-1]], axis=1)),
-        (SoftStepKNeighborsRegressor(softstep=SoftStep("s1", on="similarity"), **QUICK), Y),
-        (SoftStepKNeighborsClassifier(softstep=SoftStep("s1", on="similarity"), **QUICK), KIND),
+        (SoftStepKNeighborsRegressor(softstep=SoftStep("s1"), **QUICK), Y),
+        (SoftStepKNeighborsClassifier(softstep=SoftStep("s1"), **QUICK), KIND),
         (NONARegressor(trend="kernel", n_estimators=2, **QUICK), np.stack([Y, -Y], axis=1)),
         (NONARegressor(trend="kernel", n_neighbors=None, **ONE), Y),
         (NONAClassifier(trend="kernel", **ONE), KIND),
@@ -142,8 +141,8 @@ TABLE = pd.DataFrame(X, [f"row {i}" for i in range(150)], list("abcd")).assign(
 TABLE_QUERIES = TABLE[:30].add_prefix("query ", axis=0).assign(a=lambda table: table.a + 0.1)
 CALLS = {
     "predict, return_std": lambda e, X: e.predict(X, return_std=True),
-    "predict, quantiles": lambda e, X: e.predict_quantiles(X, quantiles=[0.1, 0.5]),
     "predict_quantiles": lambda e, X: e.predict_quantiles(X),
+    "predict_quantiles, quantiles": lambda e, X: e.predict_quantiles(X, [0.1, 0.5]),
     "predict_cdf": lambda e, X: e.predict_cdf(X, [0.0, 1.0]),
     "sample_y": lambda e, X: e.sample_y(X, 3),
     "predict": lambda e, X: e.predict(X),
@@ -152,15 +151,13 @@ CALLS = {
     "kneighbors": lambda e, X: e.kneighbors(X),
     "kneighbors, return_names": lambda e, X: e.kneighbors(X, 3, return_names=True),
     "heaviest_neighbors": lambda e, X: e.heaviest_neighbors(X, 3, return_names=True),
-    "distance_to_bank": lambda e, X: e.neighborhood(X)["distance"],
-    "effective_n_neighbors": lambda e, X: e.neighborhood(X)["effective_n_neighbors"],
-    "n_nonzero_weights": lambda e, X: e.neighborhood(X)["n_nonzero_weights"],
+    "neighborhood": lambda e, X: e.neighborhood(X),
     "explain": lambda e, X: e.explain(X),
     "explain, n_neighbors": lambda e, X: e.explain(X, 4),
     "explain, features": lambda e, X: e.explain(X, n_neighbors=2, features=TABLE),
-    "attribute_adjustments": lambda e, X: e.attribute(X, TABLE, n_neighbors=3),
-    "attribute_distances": lambda e, X: e.attribute(X, TABLE, n_neighbors=3, of="distances"),
-    "attribute_predictions": lambda e, X: e.attribute(X, of="predictions"),
+    "attribute": lambda e, X: e.attribute(X, TABLE, n_neighbors=3),
+    "attribute, distances": lambda e, X: e.attribute(X, TABLE, of="distances", n_neighbors=3),
+    "attribute, predictions": lambda e, X: e.attribute(X, of="predictions"),
 }
 
 
@@ -223,7 +220,7 @@ def test_each_method_is_that_of_the_whole_bank(estimator, y, tmp_path, monkeypat
         (NONARegressor(n_estimators=2, **QUICK), Y),
         (NONARegressor(**ONE), np.stack([Y, -Y], axis=1)),
         (NONARegressor(adjust=False, softstep="s1", similarity="dot", **ONE), Y),
-        (SoftStepKNeighborsRegressor(softstep=SoftStep("s1", on="similarity"), **QUICK), Y),
+        (SoftStepKNeighborsRegressor(softstep=SoftStep("s1"), **QUICK), Y),
         (NONARegressor(n_estimators=2, weighting="sparse_softmax", **QUICK), Y),
         (SoftStepKNeighborsRegressor(similarity="l1", **QUICK), Y),
         (NONARegressor(weighting="entmax", **ONE), Y),
@@ -390,8 +387,8 @@ def test_edits_are_those_of_the_whole_bank(open_rows, n_files, tmp_path, monkeyp
         assert_same_rows(
             one.heaviest_neighbors(table[:9]), estimator.heaviest_neighbors(table[:9])
         )
-    own = shard_folder.Folder.read(tmp_path / "bank").estimator_file
-    listed = {own, "shards.json", shard_folder.LOCK}
+    own = sharded_module.Folder.read(tmp_path / "bank").estimator_file
+    listed = {own, "shards.json", sharded_module.LOCK}
     files = {path.name for path in (tmp_path / "bank").iterdir()} - listed
     assert len(files) == n_files  # forgotten rows are in no file
 
@@ -489,7 +486,7 @@ def test_an_interrupted_edit_leaves_the_shards_as_they_were(
     monkeypatch.setattr(sharded_module, "OPEN_ROWS", open_rows)
     sharded = shards(NONARegressor(**ONE).fit(X, Y), tmp_path)
     before, files = sharded.predict(QUERIES), {*(tmp_path / "bank").iterdir()}
-    real = shard_folder.write
+    real = sharded_module.write
 
     def interrupt(*arguments, **params):
         if moment == "written shard":
@@ -498,17 +495,17 @@ def test_an_interrupted_edit_leaves_the_shards_as_they_were(
 
     with monkeypatch.context() as patched:
         if moment == "manifest":
-            patched.setattr(shard_folder.Folder, "write", interrupt)
+            patched.setattr(sharded_module.Folder, "write", interrupt)
         else:
-            patched.setattr(shard_folder, "write", interrupt)
+            patched.setattr(sharded_module, "write", interrupt)
         if (edit, moment) == ("remove a shard", "shard"):
-            patched.setattr(shard_folder.Folder, "write", interrupt)  # no shard is written
+            patched.setattr(sharded_module.Folder, "write", interrupt)  # no shard is written
         with suppress(error):
             EDITS[edit](sharded)
             pytest.skip("a whole shard is removed without writing another")
     again = ShardedNeighbors(tmp_path / "bank")
     assert len(again) == len(sharded) == 150
-    assert {*(tmp_path / "bank").iterdir()} == files | {tmp_path / "bank" / shard_folder.LOCK}
+    assert {*(tmp_path / "bank").iterdir()} == files | {tmp_path / "bank" / sharded_module.LOCK}
     np.testing.assert_array_equal(sharded.predict(QUERIES), before)
     np.testing.assert_array_equal(again.predict(QUERIES), before)
     EDITS[edit](again)  # nothing is in its way
@@ -545,7 +542,7 @@ def test_edits_of_several_processes_wait_for_each_other(tmp_path):
         _, errors = editor.communicate(timeout=100)
         assert editor.returncode == 0, errors
     assert len(ShardedNeighbors(folder)) == 150 + 2 * 8
-    assert shard_folder.Folder.read(folder).next_id == 150 + 2 * 8 * 2
+    assert sharded_module.Folder.read(folder).next_id == 150 + 2 * 8 * 2
 
 
 def test_an_edit_of_a_folder_that_is_gone_leaves_nothing(tmp_path):
@@ -582,8 +579,8 @@ def test_files_of_a_killed_edit_are_deleted_by_the_next(tmp_path):
     sharded.add_neighbors(X[:1], Y[:1])
     assert len(sharded) == 151
     left = {path.name for path in folder.iterdir()}
-    listed = {entry.path.name for entry in shard_folder.Folder.read(folder).shards}
-    assert left == listed | {"estimator.safetensors", "shards.json", shard_folder.LOCK, *mine}
+    listed = {entry.path.name for entry in sharded_module.Folder.read(folder).shards}
+    assert left == listed | {"estimator.safetensors", "shards.json", sharded_module.LOCK, *mine}
     assert (elsewhere / "notes.txt").read_text() == "mine"
 
 
@@ -606,15 +603,15 @@ def test_nothing_of_a_killed_edit_is_left_after_the_next(tmp_path):
     """It would hold rows that are to be forgotten."""
     sharded = shards(NONARegressor(**ONE).fit(X, Y), tmp_path)
     folder = tmp_path / "bank"
-    before = {*folder.iterdir(), folder / shard_folder.LOCK}
+    before = {*folder.iterdir(), folder / sharded_module.LOCK}
     done = subprocess.run([sys.executable, "-c", KILLED, folder])
     assert done.returncode < 0  # by a signal, amid the writing
     assert {*folder.iterdir()} > before
     assert len(sharded) == 150
     sharded.remove_neighbors(ids=0)
-    listed = {entry.path for entry in shard_folder.Folder.read(folder).shards}
-    estimator = shard_folder.Folder.read(folder).estimator_file  # with the trend without the row
-    others = [estimator, shard_folder.MANIFEST, shard_folder.LOCK]
+    listed = {entry.path for entry in sharded_module.Folder.read(folder).shards}
+    estimator = sharded_module.Folder.read(folder).estimator_file  # with the trend without the row
+    others = [estimator, sharded_module.MANIFEST, sharded_module.LOCK]
     assert {*folder.iterdir()} == listed | {folder / name for name in others}
 
 
@@ -661,7 +658,7 @@ def test_a_lock_that_is_a_link_is_refused(tmp_path):
     sharded = shards(NONARegressor(**ONE).fit(X, Y), tmp_path)
     victim = tmp_path / "mine"
     victim.write_text("mine")
-    (tmp_path / "bank" / shard_folder.LOCK).symlink_to(victim)
+    (tmp_path / "bank" / sharded_module.LOCK).symlink_to(victim)
     for edit in EDITS.values():
         with pytest.raises(ValueError, match=r"edits\.lock must be a file of the folder's own"):
             edit(sharded)
@@ -689,7 +686,7 @@ def test_a_shard_takes_rows_until_it_is_full(n_rows, tmp_path, monkeypatch):
     monkeypatch.setattr(sharded_module, "OPEN_ROWS", n_rows)
     sharded = shards(NONARegressor(**ONE).fit(X, Y), tmp_path)
     sharded.add_neighbors(X[:3], Y[:3])
-    sizes = [entry.n_rows for entry in shard_folder.Folder.read(tmp_path / "bank").shards]
+    sizes = [entry.n_rows for entry in sharded_module.Folder.read(tmp_path / "bank").shards]
     assert sizes == [38, 38, 37, *([37, 3] if n_rows == 37 else [40])]
 
 
@@ -706,7 +703,7 @@ def test_a_new_folder_is_whole_or_not_there(tmp_path, monkeypatch):
 
     for what in ("write", "Folder.put", "Folder.write"):
         with monkeypatch.context() as patched:
-            patched.setattr(f"nona_sklearn._scaling.shard_folder.{what}", interrupt)
+            patched.setattr(f"nona_sklearn._scaling.sharded.{what}", interrupt)
             with pytest.raises(KeyboardInterrupt):
                 save_shards(estimator, folder, 2)
         assert not list(tmp_path.iterdir())
@@ -754,7 +751,7 @@ def test_a_prediction_is_of_the_bank_at_one_moment(
 def test_rows_that_are_read_all_at_once_are_of_one_moment(number, tmp_path, monkeypatch):
     estimator = NONARegressor(n_neighbors=None, **ONE).fit(X[:60], Y[:60])
     sharded, calls = shards(estimator, tmp_path), []
-    editor, read = ShardedNeighbors(tmp_path / "bank"), shard_folder.Entry.open
+    editor, read = ShardedNeighbors(tmp_path / "bank"), sharded_module.Entry.open
 
     def edit_and_read(entry):
         calls.append(1)
@@ -762,7 +759,7 @@ def test_rows_that_are_read_all_at_once_are_of_one_moment(number, tmp_path, monk
             editor.remove_neighbors(ids=[3, 20, 50])
         return read(entry)
 
-    monkeypatch.setattr(shard_folder.Entry, "open", edit_and_read)
+    monkeypatch.setattr(sharded_module.Entry, "open", edit_and_read)
     found = sharded.predict(QUERIES)
     assert_same(found, estimator.remove_neighbors(ids=[3, 20, 50]).predict(QUERIES))
     assert sharded.missing_shards_ == []
@@ -928,19 +925,19 @@ def test_a_process_keeps_the_shards_that_it_queried_last(tmp_path, monkeypatch):
     estimator = NONARegressor(**ONE).fit(X, Y)
     sharded = shards(estimator, tmp_path)
     paths = sorted((tmp_path / "bank").glob("shard-*"))
-    monkeypatch.setattr(shard_folder, "CACHE", shard_folder.ShardCache())
-    monkeypatch.setattr(shard_folder, "MAPPED_BYTES", 2 * max(p.stat().st_size for p in paths))
+    monkeypatch.setattr(sharded_module, "CACHE", sharded_module.ShardCache())
+    monkeypatch.setattr(sharded_module, "MAPPED_BYTES", 2 * max(p.stat().st_size for p in paths))
     assert_same(sharded.predict(QUERIES), estimator.predict(QUERIES))
-    assert [entry.path for entry, _ in shard_folder.CACHE.mapped] == paths[-2:]
-    monkeypatch.setattr(shard_folder, "MAPPED_BYTES", 1)
+    assert [entry.path for entry, _ in sharded_module.CACHE.mapped] == paths[-2:]
+    monkeypatch.setattr(sharded_module, "MAPPED_BYTES", 1)
     sharded.predict(QUERIES)
-    assert [entry.path for entry, _ in shard_folder.CACHE.mapped] == paths[-1:]
+    assert [entry.path for entry, _ in sharded_module.CACHE.mapped] == paths[-1:]
 
 
 def test_a_file_is_verified_once_and_again_when_it_has_changed(tmp_path, monkeypatch):
     sharded = shards(NONARegressor(**ONE).fit(X, Y), tmp_path)
-    monkeypatch.setattr(shard_folder, "CACHE", shard_folder.ShardCache())
-    monkeypatch.setattr(shard_folder, "MAPPED_BYTES", 1)  # each is mapped anew
+    monkeypatch.setattr(sharded_module, "CACHE", sharded_module.ShardCache())
+    monkeypatch.setattr(sharded_module, "MAPPED_BYTES", 1)  # each is mapped anew
     verified = []
     real = file_module._checksum
     monkeypatch.setattr(file_module, "_checksum", lambda *of: (verified.append(1), real(*of))[1])
@@ -958,10 +955,10 @@ def test_a_file_is_verified_once_and_again_when_it_has_changed(tmp_path, monkeyp
 
 def test_the_cache_of_a_process_is_bounded(tmp_path, monkeypatch):
     sharded = shards(NONARegressor(**ONE).fit(X, Y), tmp_path, 5)
-    monkeypatch.setattr(shard_folder, "CACHE", shard_folder.ShardCache())
-    monkeypatch.setattr(shard_folder, "VERIFIED", 3)
+    monkeypatch.setattr(sharded_module, "CACHE", sharded_module.ShardCache())
+    monkeypatch.setattr(sharded_module, "VERIFIED", 3)
     sharded.predict(QUERIES)
-    names = [entry.path.name for entry, _ in shard_folder.CACHE.verified]
+    names = [entry.path.name for entry, _ in sharded_module.CACHE.verified]
     assert names == [f"shard-{i:05d}.safetensors" for i in (2, 3, 4)]
 
 
@@ -981,7 +978,7 @@ def test_a_forked_process_predicts_although_another_thread_was_reading(tmp_path)
         held, done = Event(), Event()
 
         def read():
-            with shard_folder.CACHE.lock.held():
+            with sharded_module.CACHE.lock.held():
                 held.set()
                 done.wait(100)
 
@@ -1148,7 +1145,7 @@ def test_an_edit_writes_no_manifest_that_could_not_be_read(name, most, edit, tmp
     sharded = shards(NONARegressor(**ONE).fit(X, Y), tmp_path)
     folder = tmp_path / "bank"
     forge_manifest(folder, **{name: most})
-    before = {*folder.iterdir(), folder / shard_folder.LOCK}
+    before = {*folder.iterdir(), folder / sharded_module.LOCK}
     if (name, edit) == ("next_id", "remove"):
         EDITS[edit](sharded)
         assert len(sharded) == 149
@@ -1292,7 +1289,7 @@ def wait(*args):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_a_search_fits_its_candidates_on_dask_workers(cluster):
-    grid = {"learning_rate_init": [0.003, 0.03]}
+    grid = {"training__learning_rate_init": [0.003, 0.03]}
     search = GridSearchCV(NONARegressor(**ONE), grid, cv=2)
     expected = clone(search).fit(X, Y).cv_results_["mean_test_score"]
     with joblib.parallel_config("dask"):

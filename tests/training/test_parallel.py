@@ -16,8 +16,8 @@ from sklearn.base import clone
 from skorch.callbacks import Callback
 
 from nona_sklearn import NONAClassifier, NONARegressor, TrainingOptions
-from nona_sklearn._training import ensemble, loop
-from nona_sklearn._training.ensemble import train_in_threads
+from nona_sklearn._training import loop
+from nona_sklearn._training.loop import train_in_threads
 from nona_sklearn._training.net import NONANet
 from nona_sklearn._utils import threads
 from nona_sklearn._utils.random import local_seed
@@ -73,7 +73,7 @@ def test_a_failure_in_a_thread_is_raised_and_the_earlier_model_stays(plane):
     before, prediction = vars(model).copy(), model.predict(X_test)
     with pytest.raises(ValueError, match="training diverged with learning_rate_init=1e\\+30"):
         model.set_params(training__learning_rate_init=1e30).fit(X, y)
-    assert {**vars(model), "learning_rate_init": "auto"} == before
+    assert {**vars(model), "training": None} == before
     np.testing.assert_array_equal(model.predict(X_test), prediction)
 
 
@@ -232,7 +232,7 @@ def test_jobs_are_processes_and_no_threads(plane, monkeypatch):
     torch.set_num_threads(2)
     threads = []
     monkeypatch.setattr(
-        ensemble, "train_in_threads", lambda *a: threads.append(a) or train_in_threads(*a)
+        loop, "train_in_threads", lambda *a: threads.append(a) or train_in_threads(*a)
     )
     for n_jobs, expected in ((2, 0), (None, 1), (1, 2)):
         NONARegressor(n_estimators=2, n_jobs=n_jobs, **SHORT).fit(X, y)
@@ -262,7 +262,7 @@ def test_tables_of_epochs_do_not_mix(plane, capsys):
 FIT = """
 import hashlib, sys, warnings
 import numpy as np, pandas as pd
-from nona_sklearn import NONAClassifier, NONARegressor, SoftStepKNeighborsRegressor
+from nona_sklearn import NONAClassifier, NONARegressor, SoftStepKNeighborsRegressor, TableEncoder
 
 warnings.simplefilter("ignore")
 rng = np.random.default_rng(0)
@@ -273,7 +273,8 @@ table = pd.DataFrame({
     "note": rng.choice(["a view", "the harbour", "noise"], 120),
 })
 y = table["a"] + (table["note"] == "noise")
-params = {"max_iter": 1, "random_state": 0, "text_features": ["note"]}
+encoder = TableEncoder(text_features=["note"])
+params = {"max_iter": 1, "random_state": 0, "table_encoder": encoder}
 networks = params | {"n_estimators": 2, "n_jobs": int(sys.argv[1])}
 found = [
     NONARegressor(**networks).fit(table, y, groups=table["level"]).predict(table),

@@ -31,8 +31,8 @@ from nona_sklearn import (
 )
 from nona_sklearn._data.sample import TableRows
 from nona_sklearn._inference.held_out import with_numbers
-from nona_sklearn._trend.class_trend import _scale
 from nona_sklearn._trend.model_trend import LEAST_PROBABILITY, Classes, ModelTrend
+from nona_sklearn._trend.trend import _scale
 
 RNG = np.random.default_rng(0)
 TABLE = pd.DataFrame(

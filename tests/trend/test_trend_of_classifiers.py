@@ -23,7 +23,7 @@ from nona_sklearn import (
 from nona_sklearn._data.sample import TableRows
 from nona_sklearn._inference.evaluation import Evaluation
 from nona_sklearn._inference.held_out import SHARE, _share_by_log_loss, with_numbers
-from nona_sklearn._trend import class_trend
+from nona_sklearn._trend.trend import INVERSE_PENALTY
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(150, 3))
@@ -97,7 +97,7 @@ def test_values_are_calibrated_by_a_logistic_regression_on_left_out_ones(labels)
     left_out = np.concatenate(
         [trend.trend.without(np.array([i]))(encoded(model, X[[i]])).numpy() for i in range(150)]
     )
-    regression = LogisticRegression(C=class_trend.INVERSE_PENALTY, max_iter=1000)
+    regression = LogisticRegression(C=INVERSE_PENALTY, max_iter=1000)
     regression.fit(left_out, labels, weights / weights.mean())
     order = np.argsort(model.classes_)  # sorted already
     of_rows = np.exp(trend.of_rows(np.arange(150), TableRows(model.bank_.inputs)))[:, order]
@@ -270,7 +270,7 @@ def test_a_warm_start_fits_the_trend_anew():
 
 def test_the_share_is_near_that_of_most_tables_for_few_rows(fitted):
     assert abs(offset_of(fitted).share - SHARE.share) < 0.1
-    unvalidated = nona(early_stopping=False).fit(X, Y)
+    unvalidated = nona(validation_fraction=None).fit(X, Y)
     assert offset_of(unvalidated).share == SHARE.share
 
 
@@ -359,7 +359,7 @@ def test_an_additive_trend_is_calibrated_as_a_kernel_is(kind, tmp_path):
     model = kind(trend="additive").fit(X, TWO)
     trend = model.bank_.trend
     left_out = trend.trend.of_rows(np.arange(150))
-    regression = LogisticRegression(C=class_trend.INVERSE_PENALTY, max_iter=1000)
+    regression = LogisticRegression(C=INVERSE_PENALTY, max_iter=1000)
     expected = regression.fit(left_out[:, :2], TWO[:, 0]).predict_proba(left_out[:, :2])
     of_rows = np.exp(trend.of_rows(np.arange(150), None))
     np.testing.assert_allclose(of_rows[:, :2], expected, atol=1e-3)
@@ -389,13 +389,13 @@ def test_softstep_pools_its_votes_with_a_kernel():
     np.testing.assert_array_equal(model.feature_weights_, alone.feature_weights_)
 
 
-@pytest.mark.parametrize("params", [{"smoothing": False}, {"early_stopping": False}], ids=str)
+@pytest.mark.parametrize("params", [{"smoothing": False}, {"validation_fraction": None}], ids=str)
 def test_softstep_has_it_in_all_its_forms(params):
     model = soft(similarity="log_l2", **params).fit(X, Y, groups=np.arange(150) // 5)
     table = model.explain(NEW)
     sums = [contributions(each).sum(axis=0) for _, each in table.groupby("query")]
     np.testing.assert_allclose(sums, model.predict_proba(NEW), atol=1e-5)
-    assert (offset_of(model).share == SHARE.share) == ("early_stopping" in params)
+    assert (offset_of(model).share == SHARE.share) == ("validation_fraction" in params)
 
 
 @pytest.mark.parametrize("trend", ["kernel", "additive", LogisticRegression()], ids=str)
