@@ -16,7 +16,7 @@ from sklearn.impute import MissingIndicator, SimpleImputer
 from sklearn.utils._param_validation import Interval, RealNotInt, StrOptions
 from sklearn.utils.validation import _check_feature_names_in, check_is_fitted
 
-from .._utils.bases import Documented
+from .._utils.docs import Documented
 from .._utils.storable import storable_estimator
 from .._utils.threads import replaced_when_done, snapshot
 from .._utils.validation import is_whole

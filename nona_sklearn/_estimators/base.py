@@ -17,7 +17,8 @@ from .._data.tables import Names, labels_of, warn_of_other_order
 from .._inference.bank import NeighborBank
 from .._inference.index import METRICS
 from .._network.network import NeighborNetwork, from_data, to_data
-from .._utils.bases import BaseEstimator, Documented, TransformerMixin
+from .._utils.bases import BaseEstimator, TransformerMixin
+from .._utils.docs import Documented
 from .._utils.random import plain_torch
 from .._utils.storable import UPGRADES, VERSION
 from .._utils.threads import EDITING, replaced_when_done

@@ -21,7 +21,8 @@ from .._data.targets import NAMED_BOUNDS
 from .._inference.index import ALGORITHMS
 from .._network.extractor import FeatureExtractor
 from .._training.net import NEIGHBOR_POOLS
-from .._utils.bases import BaseEstimator, Documented
+from .._utils.bases import BaseEstimator
+from .._utils.docs import Documented
 from .._utils.storable import CHOICES, storable_parameters
 from .._utils.validation import is_whole
 from ..similarity import SIMILARITIES

@@ -14,7 +14,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from torch import Tensor, nn
 
 from .._data.sample import Rows
-from .._utils.bases import Documented
+from .._utils.docs import Documented
 from .._utils.storable import storable_parameters
 from .._utils.threads import one_blas_thread
 

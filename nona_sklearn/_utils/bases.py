@@ -1,35 +1,10 @@
-"""Base classes: scikit-learn's with types for type checkers, and links to pages of the site.
+"""Typed substitutes of scikit-learn's base classes, which have no types.
 
-scikit-learn's classes have no types, and a type checker accepts any parameter of a class whose
-base is unknown. The substitutes let mypy check parameters. Pyright reads scikit-learn's classes,
-so that estimators have their type.
+A type checker accepts any parameter of a class whose base is unknown. The substitutes let mypy
+check parameters. Pyright reads scikit-learn's classes, so that estimators have their type.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, Any, Self
-
-#: Address of the published site's versions, such as "https://example.org/en", to which estimators
-#: in notebooks and the README of a release link. It is empty before publication.
-SITE = ""
-
-
-def page_template(site: str) -> str:
-    """Return a format string for the address of an estimator's page, empty without a site."""
-    return f"{site}/{{version}}/generated/api/nona_sklearn.{{name}}.html" if site else ""
-
-
-class Documented:
-    """Link scikit-learn's HTML view of an estimator to its page for this version."""
-
-    _doc_link_module = "nona_sklearn"
-    _doc_link_template = page_template(SITE)
-
-    def _doc_link_url_param_generator(self) -> dict[str, str]:
-        from .._version import __version__  # the release script runs this file alone
-
-        return {"version": f"v{__version__}", "name": type(self).__name__}
-
 
 MYPY = False  # mypy treats the name as True
 
