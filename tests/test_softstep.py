@@ -312,6 +312,7 @@ def test_narrowing_is_a_part_of_the_state_and_not_trained():
             SoftStep("s1", "pointwise", embedding_dim=32),
             "SoftStep('s1', 'pointwise', embedding_dim=32)",
         ),
+        (SoftStep("s2", "pointwise", on="rank"), "SoftStep('s2', 'pointwise', on='rank')"),
     ],
     ids=str,
 )
@@ -324,6 +325,15 @@ def test_a_step_is_copied_and_stored_whole(module, expected):
         assert repr(copied) == expected
     for copied in (clone(module, safe=False), stored):
         torch.testing.assert_close(copied.state_dict(), module.state_dict(), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("params", ["global", "pointwise"])
+def test_a_step_for_embeddings_is_of_the_same_kind_and_untrained(params):
+    given = SoftStep("s2", params, on="rank")
+    given.narrowing.fill_(0.5)
+    made = given.for_embedding(5)
+    assert (made.step, made.params, made.on, made.narrowing) == ("s2", params, "rank", 1)
+    assert made(torch.randn(4, 9), torch.randn(4, 5)).shape == (4, 9)
 
 
 LOGITS = st.sampled_from([-1000.0, -80.0, -5.0, 0.0, 5.0, 80.0, 1000.0])
@@ -382,7 +392,6 @@ def test_always_finite_and_keeps_the_nearest(
         ({"step": "s3"}, r"step must be one of \['s1', 's2'\], got 's3'"),
         ({"params": "local"}, r"params must be one of .*, got 'local'"),
         ({"on": "distance"}, r"on must be one of .*, got 'distance'"),
-        ({"params": "pointwise"}, "params='pointwise' needs embedding_dim, got None"),
     ],
 )
 def test_bad_parameters(kwargs, message):
@@ -393,6 +402,9 @@ def test_bad_parameters(kwargs, message):
 def test_bad_arguments():
     with pytest.raises(ValueError, match="query must be given with params='pointwise', got None"):
         SoftStep(params="pointwise", embedding_dim=2)(torch.zeros(1, 3))
+    message = "embedding_dim must be given with params='pointwise', got None"
+    with pytest.raises(ValueError, match=message):
+        SoftStep(params="pointwise")(torch.zeros(1, 3), torch.zeros(1, 2))
     for x in (0.0, 1.0):
         with pytest.raises(ValueError, match=f"x must lie between 0 and 1, got {x}"):
             SoftStep("s2").start_at(x)

@@ -5,7 +5,6 @@ from typing import TypeVar, get_args, get_type_hints
 
 import pytest
 
-from nona_sklearn._utils.docs import with_parameters_of
 from nona_sklearn._utils.storable import storable_estimator, storable_parameters
 
 pytestmark = pytest.mark.first
@@ -21,7 +20,10 @@ from nona_sklearn import (
     NeighborsReport,
     NONAClassifier,
     NONARegressor,
+    SoftStep,
     SoftStepKNeighborsRegressor,
+    TableEncoder,
+    TrainingOptions,
     load,
     save,
     unwrap,
@@ -36,8 +38,9 @@ low, high = reg.predict_quantiles(X, [0.1, 0.9]).T
 distances, ids = reg.kneighbors(X, 3)
 rows: np.ndarray = reg.kneighbors(X, return_distance=False)
 weights, ids = reg.heaviest_neighbors(X, 3)
-graph = reg.kneighbors_graph(None, 5, mode="distance")
+graph = reg.neighbor_weights(None, tolerance=0.01)
 print(reg.explain(X)["weight"], graph.shape, float(mean[0]), reg.score(X, y) + 1)
+print(reg.neighborhood(X)["distance"], reg.attribute(X, X, of="distances", n_neighbors=3))
 new: np.ndarray = reg.add_neighbors(X, y)
 reg.remove_neighbors(ids=new).compress(10).calibrate()
 classifier = NONAClassifier(loss="log_loss").fit(X, y > 3)
@@ -47,15 +50,21 @@ print(load("reg").predict(X), unwrap(reg).predict(X))
 EmbeddingDisplay.from_estimator(reg).plot().figure_.savefig("embedding.png")
 NeighborsReport(reg, X[:1], X, n_neighbors=4).save("report.html")
 knn: SoftStepKNeighborsRegressor = SoftStepKNeighborsRegressor(5, weighting="uniform").fit(X, y)
-print(knn.get_params(), reg.set_params(max_iter=3))
+print(knn.get_params(), reg.set_params(max_iter=3, training__batch_size=16))
+options = TrainingOptions(batch_size="auto", max_time=60)
+NONARegressor(table_encoder=TableEncoder([0]), training=options, softstep=SoftStep("s2"))
 reg.set_fit_request(groups=True).fit(X, y, groups=y)
 """
 #: Lines with an error each, and what its message says.
 WRONG = {
     "NONARegressor(n_neighbours=5)": 'did you mean "n_neighbors"?',
     'NONARegressor(max_iter="many")': 'expected "int"',
+    "TrainingOptions(batchsize=3)": 'did you mean "batch_size"?',
+    "TrainingOptions(32)": "Too many positional arguments",
+    'NONARegressor(training={"batch_size": 32})': 'expected "TrainingOptions | None"',
     "reg.fit(X, y, sample_weights=y)": 'Unexpected keyword argument "sample_weights"',
     "reg.kneighbors(X, n_neighbours=5)": 'Unexpected keyword argument "n_neighbours"',
+    "reg.predict(X, quantiles=[0.1, 0.9])": 'No overload variant of "predict"',
     "reg.predict(X, [0.1, 0.9])": 'No overload variant of "predict"',
     "reg.predict(X, return_std=True).mean()": 'has no attribute "mean"',
     "reg.score(X, y).shape": '"float" has no attribute "shape"',
@@ -97,10 +106,7 @@ def test_programs_of_users(tmp_path, monkeypatch):
         assert any(message in each for each in of_line), (line, of_line)
 
 
-DECORATORS = [storable_estimator, storable_parameters, with_parameters_of]
-
-
-@pytest.mark.parametrize("decorator", DECORATORS)
+@pytest.mark.parametrize("decorator", [storable_estimator, storable_parameters])
 def test_decorators_of_classes(decorator):
     """They return the type that they are given: Pyright, unlike mypy, takes it for the class's."""
     (given,), returned = get_args(get_type_hints(decorator)["return"])

@@ -195,7 +195,7 @@ def test_max_categories_is_the_limit(most, by_targets):
     table = TABLE.assign(who=NAMES[np.arange(N) % N_LEVELS])
     reg = NONARegressor(table_encoder=TableEncoder(max_categories=most), **QUICK).fit(table, Y)
     assert ("who_target" in encoded(reg)) == by_targets
-    with pytest.raises(ValueError, match="'max_categories' parameter of NONARegressor must be an"):
+    with pytest.raises(ValueError, match="'max_categories' parameter of TableEncoder must be an"):
         NONARegressor(table_encoder=TableEncoder(max_categories=0)).fit(table, Y)
 
 

@@ -36,7 +36,7 @@ ROWS = [f"row {i}" for i in range(N)]
 TABLE = pd.DataFrame(X, ROWS, ["a", "b"])
 ORDER = ["low", "mid", "high"]
 LEVELS = np.array(ORDER)[np.digitize(X[:, 0], [-0.5, 0.5])]
-PLAIN = {"weighting": "uniform", "learn_feature_weights": False, "early_stopping": False}
+PLAIN = {"weighting": "uniform", "learn_feature_weights": False, "validation_fraction": None}
 CLASSIFIER = SoftStepKNeighborsClassifier(3, smoothing=False, max_iter=1, random_state=0, **PLAIN)
 REGRESSOR = SoftStepKNeighborsRegressor(3, max_iter=1, random_state=0, **PLAIN)
 

@@ -26,6 +26,7 @@ from nona_sklearn import (
     Rows,
     SoftStep,
     SoftStepKNeighborsRegressor,
+    TrainingOptions,
 )
 from nona_sklearn._data.row_values import normalize_mean, weighted_quantiles
 from nona_sklearn._data.sample import Sample
@@ -73,10 +74,10 @@ WEIGHTS = np.random.default_rng(2).uniform(0.2, 5, size=60)
 COUNTS = np.random.default_rng(3).integers(1, 4, size=60)
 ESTIMATORS = [
     nona(n_estimators=2),
-    nona(neighbor_pool="batch", softstep="s1", early_stopping=False),
-    nona(neighbor_pool="memory", similarity="log_l2", adjust=False),
+    nona(training=TrainingOptions(neighbor_pool="batch"), softstep="s1", validation_fraction=None),
+    nona(training=TrainingOptions(neighbor_pool="memory"), similarity="log_l2", adjust=False),
     softstep_knn(),
-    softstep_knn(hidden_layer_sizes=(8,), early_stopping=True),
+    softstep_knn(hidden_layer_sizes=(8,), validation_fraction=0.15),
 ]
 
 
@@ -221,9 +222,9 @@ def summed(values, counts):
         nona(similarity="log_l2", adjust=False),
         nona(similarity="dot", weighting=Softmax(learn_temperature=False)),
         nona(softstep="s1"),
-        nona(softstep={"step": "s2", "params": "pointwise"}, n_estimators=2),
-        softstep_knn(softstep_on="similarity", similarity="l2"),
-        softstep_knn(softstep_on="similarity", weighting="uniform"),
+        nona(softstep=SoftStep("s2", "pointwise"), n_estimators=2),
+        softstep_knn(softstep=SoftStep("s1"), similarity="l2"),
+        softstep_knn(softstep=SoftStep("s1"), weighting="uniform"),
     ],
     ids=str,
 )
@@ -297,7 +298,7 @@ def test_influence_is_of_the_row_with_all_of_its_weight():
 
 @pytest.mark.parametrize("step", ["similarity", "rank"])
 def test_a_step_counts_rows_whatever_they_weigh(step):
-    reg = softstep_knn(similarity="log_l2", softstep_on=step).fit(X, y)
+    reg = softstep_knn(similarity="log_l2", softstep=SoftStep("s1", on=step)).fit(X, y)
     ours = heavier(reg, COUNTS)
     np.testing.assert_array_equal(
         ours.neighborhood(X_test)["soft_n_neighbors"], reg.neighborhood(X_test)["soft_n_neighbors"]
@@ -309,17 +310,19 @@ def test_a_step_counts_rows_whatever_they_weigh(step):
 
 
 @pytest.mark.filterwarnings("ignore:.*networks predict validation rows no better")
-@pytest.mark.parametrize("estimator", [nona(), softstep_knn()], ids=name_of)
+@pytest.mark.parametrize(  # ranks would take some of the rows
+    "estimator", [nona(), softstep_knn(softstep=SoftStep("s1"))], ids=["nona", "softstep"]
+)
 def test_rows_at_one_place_are_averaged_by_weight(estimator):
     """All features are the same: rows differ by their weights only."""
     estimator = clone(estimator).set_params(n_neighbors=None, trend=None)
-    if hasattr(estimator, "softstep_on"):  # ranks would take some of the rows
-        estimator.set_params(softstep_on="similarity")
     prediction = estimator.fit(np.ones((60, 3)), y, sample_weight=WEIGHTS).predict(np.ones((1, 3)))
     assert prediction[0] == pytest.approx(np.average(y, weights=WEIGHTS), rel=1e-4)
 
 
-@pytest.mark.parametrize("estimator", [nona(), softstep_knn(early_stopping=True)], ids=name_of)
+@pytest.mark.parametrize(
+    "estimator", [nona(), softstep_knn(validation_fraction=0.15)], ids=name_of
+)
 def test_the_unit_of_the_weights_does_not_matter(estimator):
     one, other = (
         clone(estimator).fit(X, y, sample_weight=unit * WEIGHTS).predict(X_test)
@@ -389,7 +392,8 @@ def test_refinement_is_of_weighted_queries_and_neighbors(monkeypatch):
     seen = []
     monkeypatch.setattr(refinement, "refine", lambda *arguments, **_: seen.append(arguments))
     reg = nona().fit(X, y, sample_weight=WEIGHTS)
-    knn = softstep_knn(pool_size=20, trend=None)  # whose queries are training rows
+    options = TrainingOptions(pool_size=20)
+    knn = softstep_knn(training=options, trend=None)  # whose queries are training rows
     knn.fit(X, y, sample_weight=WEIGHTS)
     [valid] = reg.validation_indices_
     train = np.setdiff1d(np.arange(60), valid)

@@ -52,6 +52,17 @@ def columns_of(X, **kwargs):
     return encode(X, **kwargs)[1]
 
 
+def choice_of(estimator):
+    """The name by which an encoder, or an estimator that has one, is given its categories."""
+    name = "categorical_features"
+    return name if isinstance(estimator, TableEncoder) else f"table_encoder__{name}"
+
+
+def choosing(estimator, chosen):
+    """A copy with chosen categories."""
+    return clone(estimator).set_params(**{choice_of(estimator): chosen})
+
+
 def check_output(encoder, Z):
     """What holds of whatever comes out."""
     assert Z.dtype == np.float64
@@ -288,7 +299,7 @@ def test_infinity_is_refused_by_its_columns_name(make, value):
 @pytest.mark.parametrize("chosen", ["from_dtype", [1]])
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, object])
 def test_infinity_in_arrays_is_refused_by_its_columns_number(estimator, chosen, dtype):
-    estimator = clone(estimator).set_params(table_encoder__categorical_features=chosen)
+    estimator = choosing(estimator, chosen)
     X, y = np.tile([[1, 2], [3, 4]], (10, 1)).astype(dtype), np.arange(20.0)
     infinite = X.copy()
     infinite[7, 1] = -np.inf
@@ -1103,7 +1114,7 @@ def test_columns_that_are_categories_already_may_be_chosen():
     ],
 )
 def test_wrong_choices(estimator, chosen, error, message, untrained):
-    model = clone(estimator).set_params(table_encoder__categorical_features=chosen)
+    model = choosing(estimator, chosen)
     with pytest.raises(error, match=message):
         model.fit(CHOICE, [0, 1, 2, 3])
 
@@ -1113,14 +1124,14 @@ def test_wrong_choices(estimator, chosen, error, message, untrained):
 @pytest.mark.parametrize("dtype", [object, "category", "string"])
 def test_strings_that_were_not_chosen_are_refused(estimator, chosen, dtype, untrained):
     X = pd.DataFrame({"n": [1.0, 2.0], "word": pd.Series(["u", "v"], dtype=dtype)})
-    model = clone(estimator).set_params(table_encoder__categorical_features=chosen)
+    model = choosing(estimator, chosen)
     with pytest.raises(ValueError, match="column 'word' holds strings, such as 'u', and categ"):
         model.fit(X, [0, 1])
 
 
 @ON_ALL
 def test_dates_cannot_be_chosen(estimator, untrained):
-    model = clone(estimator).set_params(table_encoder__categorical_features=["x"])
+    model = choosing(estimator, ["x"])
     with pytest.raises(TypeError, match="column 'x' holds dates, which are no categories"):
         model.fit(one(MOMENTS), [0, 1, 2])
 
@@ -1526,11 +1537,7 @@ def test_lists_of_rows(estimator):
 @ON_ESTIMATORS
 def test_chosen_columns(estimator):
     X, y = mixed_frame()
-    model = (
-        clone(estimator)
-        .set_params(table_encoder__categorical_features=["rooms", "city", "size"])
-        .fit(X, y)
-    )
+    model = choosing(estimator, ["rooms", "city", "size"]).fit(X, y)
     rooms = model.features_.source_ == X.columns.get_loc("rooms")
     assert rooms.sum() > 1
     assert np.isfinite(model.predict(X)).all()
@@ -1552,13 +1559,13 @@ def test_importances_are_those_of_the_tables_columns():
 def test_clone_pickle_and_parameters(estimator, fitted):
     X, _ = mixed_frame()
     model = fitted[type(estimator)]
-    chosen = clone(model).set_params(table_encoder__categorical_features=["city"])
-    assert chosen.get_params()["categorical_features"] == ["city"]
-    assert clone(chosen).get_params() == chosen.get_params()
+    chosen = choosing(model, ["city"])
+    assert clone(chosen).get_params()[choice_of(model)] == ["city"]
+    assert str(clone(chosen)) == str(chosen)
     assert not hasattr(clone(model), "features_")
     loaded = pickle.loads(pickle.dumps(model))
     np.testing.assert_array_equal(evaluate(loaded, X), evaluate(model, X))
-    assert clone(estimator).get_params()["categorical_features"] == "from_dtype"
+    assert str(clone(model)) == str(estimator)
 
 
 @pytest.mark.slow
@@ -1567,7 +1574,7 @@ def test_model_selection_on_a_mixed_frame(estimator):
     X, y = mixed_frame()
     scores = cross_val_score(estimator, X, y, cv=3, error_score="raise")
     assert np.isfinite(scores).all()
-    grid = {"categorical_features": ["from_dtype", ["city", "size", "rooms"]]}
+    grid = {choice_of(estimator): ["from_dtype", ["city", "size", "rooms"]]}
     search = GridSearchCV(estimator, grid, cv=2, error_score="raise").fit(X, y)
     assert np.isfinite(search.cv_results_["mean_test_score"]).all()
     assert np.isfinite(search.predict(X)).all()

@@ -168,9 +168,10 @@ REFUSED = {
 @pytest.mark.parametrize("case", REFUSED)
 def test_text_features_that_are_refused(kind, case):
     chosen, error, message = REFUSED[case]
+    name = "text_features" if kind is TableEncoder else "table_encoder__text_features"
     X, y = notes()
     with pytest.raises(error, match=message):
-        kind(table_encoder=TableEncoder(text_features=chosen)).fit(X, y)
+        kind().set_params(**{name: chosen}).fit(X, y)
 
 
 def test_a_column_is_text_or_category():

@@ -26,8 +26,11 @@ from nona_sklearn import (
     ASSoftmax,
     FeatureExtractor,
     NONAClassifier,
+    SoftStep,
     SoftStepKNeighborsClassifier,
+    TableEncoder,
 )
+from nona_sklearn.softstep import STEP_SCALES
 from nona_sklearn.weighting import (
     WEIGHTINGS,
     Entmax,
@@ -59,6 +62,10 @@ WEIGHTING_OBJECTS = (
     | st.builds(Entmax, st.sampled_from([1.0, 1.01, 1.5, 2.0]))
     | st.builds(Entmax, st.sampled_from([1.01, 1.5, 1.99]), st.just(True))
 )
+STEPS = st.sampled_from(["s1", "s2"])
+STEP_OBJECTS = st.builds(
+    SoftStep, STEPS, st.sampled_from(["global", "pointwise"]), st.sampled_from(sorted(STEP_SCALES))
+)
 WIDTHS = st.sampled_from([(), 1, 4, (4,), [3, 3], np.array([2, 5]), np.int64(6)])
 
 #: Parameters of which a constraint gives the type alone. Those that depend on the data are in
@@ -67,15 +74,16 @@ BEYOND_CONSTRAINTS = {
     "algorithm": st.sampled_from(["auto", "brute", "kd_tree"]),
     "callbacks": st.sampled_from([None, [], (), [LRScheduler()], (("rate", LRScheduler),)]),
     "device": st.sampled_from(["auto", "cpu", torch.device("cpu")]),
+    "half_life": st.none(),  # cases have no times
     "hidden_layer_sizes": WIDTHS,
     "loss": st.sampled_from(["log_loss", "as_softmax"]) | st.builds(ASSoftmax, st.floats(0, 1)),
     "max_time": st.sampled_from([None, 1e-9, 1e6]),  # the same number of epochs on any machine
+    "min_frequency": st.integers(1, 5) | st.floats(1e-3, 0.5),
     "n_jobs": st.sampled_from([None, 1]),  # other processes take seconds to start
+    "softstep": STEPS | STEP_OBJECTS,
     "weighting": st.sampled_from(sorted(WEIGHTINGS)) | WEIGHTING_OBJECTS,
 }
-OF_THE_DATA = {
-    *("bounds", "categorical_features", "class_weight", "feature_extractor", "text_features")
-}
+OF_THE_DATA = {"bounds", "class_weight", "feature_extractor", "table_encoder"}
 #: Of a feature extractor. An accelerator is one for the whole process; network/test_extractor.py
 #: has it.
 EXTRACTOR_OPTIONS = st.fixed_dictionaries(
@@ -105,15 +113,22 @@ def parameters(kind: type) -> st.SearchStrategy[dict]:
 
 def values_of(name: str, constraints: list) -> st.SearchStrategy:
     """Values of a parameter that one of its constraints allows."""
-    if dict in constraints:  # softstep
-        steps = [{"step": "s1", "params": "pointwise"}, {"step": "s2", "on": "rank"}, {}]
-        return st.sampled_from([None, "s1", "s2", *steps])
     if name in BEYOND_CONSTRAINTS:
         values = BEYOND_CONSTRAINTS[name]
         return values | st.none() if None in constraints else values
     # Of objects with some methods, test_validation_set.py has splitters.
     drawn = [c for c in constraints if not isinstance(c, HasMethods)]
     return st.one_of([values_by(constraint, name) for constraint in drawn])
+
+
+def objects(kind: type, **of_the_data: st.SearchStrategy) -> st.SearchStrategy:
+    """Objects with legal values of some parameters; the others keep their defaults."""
+    each = {
+        name: values_of(name, constraints)
+        for name, constraints in kind._parameter_constraints.items()
+        if name not in of_the_data
+    }
+    return st.fixed_dictionaries({}, optional=each | of_the_data).map(lambda given: kind(**given))
 
 
 def values_by(constraint: Any, name: str) -> st.SearchStrategy:
@@ -133,6 +148,8 @@ def values_by(constraint: Any, name: str) -> st.SearchStrategy:
             return st.sampled_from([False, 0, 1, True])
         case "random_state":
             return st.none() | st.integers(0, 2**32 - 1) | st.builds(np.random.RandomState, SEEDS)
+        case type():
+            return objects(constraint)
     raise ValueError(f"BEYOND_CONSTRAINTS must have values of {name!r}, which are {constraint!r}")
 
 
@@ -436,10 +453,11 @@ def contradictory(given):
 
 def parameters_of_data(kind, table, y):
     """Parameters that name columns or classes, or that need rows of one type."""
-    some = {
+    columns = {
         "categorical_features": categorical_features(table),
         "text_features": text_features(table),
     }
+    some = {"table_encoder": st.none() | objects(TableEncoder, **columns)}
     if kind in CLASSIFIERS:
         some["class_weight"] = class_weights(y)
     else:

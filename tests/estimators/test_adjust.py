@@ -299,7 +299,7 @@ def test_reach_is_that_of_the_rows_that_were_set_aside(plane):
     assert float(reg.network_.head.trust_radius) == pytest.approx(
         TRUST_FACTOR * nearest.max(), rel=1e-4
     )
-    alone = nona(n_estimators=1, early_stopping=False).fit(X, y)
+    alone = nona(n_estimators=1, validation_fraction=None).fit(X, y)
     expected = TRUST_FACTOR * alone.neighborhood(None)["distance"].max()
     assert float(alone.network_.head.trust_radius) == pytest.approx(expected, rel=1e-4)
 

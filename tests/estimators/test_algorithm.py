@@ -12,6 +12,7 @@ from nona_sklearn import (
     NONAClassifier,
     NONAHead,
     NONARegressor,
+    SoftStep,
     SoftStepKNeighborsClassifier,
     SoftStepKNeighborsRegressor,
 )
@@ -68,8 +69,8 @@ def test_an_algorithm_that_cannot_do_the_similarity(kind, algorithm, similarity)
         ),
         (
             SoftStepKNeighborsClassifier,
-            {"softstep_on": "similarity", "n_neighbors": 9},
-            "n_neighbors=9, .*softstep_on='similarity'",
+            {"softstep": SoftStep("s1"), "n_neighbors": 9},
+            r"n_neighbors=9, softstep=SoftStep\('s1'",
         ),
     ],
 )
@@ -113,13 +114,15 @@ def test_parameters_of_a_transformer_are_the_estimators(kind):
 def assert_same_results(ours, theirs, X):
     """To the rounding of float32, in which similarities are."""
     for queries in (X, None):
-        methods = ["predict", "effective_n_neighbors", "neighbor_weights"]
+        methods = ["predict", "neighbor_weights"]
         methods += ["predict_proba" if hasattr(theirs, "classes_") else "predict_quantiles"]
         for method in methods:
             found, expected = (getattr(each, method)(queries) for each in (ours, theirs))
             if method == "neighbor_weights":
                 found, expected = found.toarray(), expected.toarray()
             np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+        sizes = (each.neighborhood(queries)["effective_n_neighbors"] for each in (ours, theirs))
+        np.testing.assert_allclose(*sizes, rtol=1e-5, atol=1e-5)
         of_each = [each.explain(queries) for each in (ours, theirs)]
         np.testing.assert_array_equal(*(table["neighbor"] for table in of_each))
 

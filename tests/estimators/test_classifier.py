@@ -38,6 +38,7 @@ from nona_sklearn import (
     SoftStep,
     SoftStepKNeighborsClassifier,
     SoftStepKNeighborsRegressor,
+    TrainingOptions,
 )
 from nona_sklearn._data.classes import ClassTargets
 from nona_sklearn._inference.evaluation import Evaluation
@@ -436,7 +437,7 @@ def test_labels_of_any_type(make, names, iris):
 def test_the_name_of_a_class_means_nothing(iris):
     """Another order of the same classes gives the same probabilities, but for float32's sums."""
     X, X_test, y, _ = iris
-    knn = softstep_knn(max_iter=1, early_stopping=False)  # splits are drawn class by class
+    knn = softstep_knn(max_iter=1, validation_fraction=None)  # splits are drawn class by class
     by_number = clone(knn).fit(X, y).predict_proba(X_test)
     renamed = clone(knn).fit(X, np.array(["c", "a", "b"])[y])
     np.testing.assert_allclose(renamed.predict_proba(X_test)[:, [2, 0, 1]], by_number, atol=1e-4)
@@ -489,10 +490,10 @@ def test_many_classes(make):
 
 
 @pytest.mark.parametrize("make", BOTH)
-@pytest.mark.parametrize("early_stopping", [False, True])
-def test_one_class_and_classes_of_one_row(make, early_stopping, iris):
+@pytest.mark.parametrize("validation_fraction", [None, 0.15])
+def test_one_class_and_classes_of_one_row(make, validation_fraction, iris):
     X, X_test, y, _ = iris
-    model = make(early_stopping=early_stopping)
+    model = make(validation_fraction=validation_fraction)
     with pytest.warns(UserWarning, match="y holds one class only, 'only'"):
         alone = clone(model).fit(X, np.full(100, "only"))
     assert (alone.predict_proba(X_test) == 1).all()
@@ -828,11 +829,11 @@ def test_validation_rows_determine_how_sure_a_network_may_be(make):
     y = rng.integers(2, size=400)
     apart, anything = rng.normal(size=(2, 400, 2))
     apart[:, 0] += 10 * y
-    params = {"max_iter": 1, "learning_rate_init": 1e-9, "validation_fraction": 0.5}
+    params = {"max_iter": 1, "training": TrainingOptions(learning_rate_init=1e-9)}
     params["n_neighbors"] = None  # which would be chosen as well
     (start,), (sure,), (unsure,) = (
-        heads_of(make(early_stopping=stops, **params).fit(X, y))
-        for X, stops in ((apart, False), (apart, True), (anything, True))
+        heads_of(make(validation_fraction=fraction, **params).fit(X, y))
+        for X, fraction in ((apart, None), (apart, 0.5), (anything, 0.5))
     )
     assert sure.logit_smoothing < start.logit_smoothing - 0.1
     if make is nona:  # whose untrained space is guided by the odds it holds, where nothing helps
@@ -844,9 +845,9 @@ def test_validation_rows_determine_how_sure_a_network_may_be(make):
 
 def test_the_temperature_of_classes_is_learned_and_used(iris):
     X, X_test, y, _ = iris
+    clf = nona(validation_fraction=None, n_neighbors=None)
     start, learned = (
-        nona(early_stopping=False, learning_rate_init=rate, n_neighbors=None).fit(X, y)
-        for rate in (1e-9, 0.01)
+        clone(clf).set_params(training__learning_rate_init=rate).fit(X, y) for rate in (1e-9, 0.01)
     )
     (before,), (after,) = heads_of(start), heads_of(learned)
     assert abs(after.log_temperature - before.log_temperature) > 1e-3

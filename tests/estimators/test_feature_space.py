@@ -17,6 +17,7 @@ from torch import nn
 from nona_sklearn import (
     NONAClassifier,
     NONARegressor,
+    SoftStep,
     SoftStepKNeighborsClassifier,
     SoftStepKNeighborsRegressor,
 )
@@ -468,8 +469,8 @@ def test_feature_weights_are_shares_of_the_mean_distance(knn):
         ({"learn_feature_weights": False}, "log_l2"),
         ({"weighting": "uniform"}, "log_l2"),
         ({"softstep": "s2"}, "log_l2"),
-        ({"softstep_on": "similarity"}, "log_l2"),
-        ({"softstep_params": "pointwise"}, "log_l2"),
+        ({"softstep": SoftStep("s1")}, "log_l2"),
+        ({"softstep": SoftStep("s1", "pointwise", on="rank")}, "log_l2"),
         ({"trend": "additive"}, "log_l2"),
         ({"trend": "additive", "similarity": "features"}, "features"),
         ({"softstep": "s2", "similarity": "features"}, "features"),

@@ -88,7 +88,7 @@ def measurements():
         "secret lane",
     )
     y.iloc[0], times[0], weights[0], groups[0] = 4321.1234, 12345.6789, 1.2345678, "secret farm"
-    return X, y, {"times": times, "half_life": 250.0}, groups, weights
+    return X, y, times, groups, weights
 
 
 def traces_of(numbers):
@@ -111,7 +111,7 @@ def traces_of(numbers):
     ids=lambda each: type(each).__name__,
 )
 def test_numbers_and_names_of_a_forgotten_row_are_nowhere(estimator, by_time, tmp_path):
-    X, y, timed, groups, weights = measurements()
+    X, y, times, groups, weights = measurements()
     numbers = [*X.iloc[0, :3], weights[0], (X.day.iloc[0] - pd.Timestamp(0)).total_seconds()]
     numbers += [(X.day.iloc[0] - pd.Timestamp("1970-01-05")) / pd.Timedelta("1D")]
     if is_classifier(estimator):
@@ -119,9 +119,10 @@ def test_numbers_and_names_of_a_forgotten_row_are_nowhere(estimator, by_time, tm
     else:
         numbers.append(y.iloc[0])
     if by_time:
-        numbers.append(timed["times"][0])
-    options = timed if by_time else {"groups": groups}
-    model = clone(estimator).fit(X, y, sample_weight=weights, **options)
+        numbers.append(times[0])
+    options = {"times": times} if by_time else {"groups": groups}
+    model = clone(estimator).set_params(half_life=250.0 if by_time else None)
+    model.fit(X, y, sample_weight=weights, **options)
     model.remove_neighbors(names="secret plot")
     joblib.dump(model, tmp_path / "model.joblib")
     nona_sklearn.save(make_pipeline(model), tmp_path / "pipeline")

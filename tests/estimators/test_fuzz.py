@@ -27,6 +27,7 @@ from nona_sklearn import (
     NONARegressor,
     SoftStepKNeighborsClassifier,
     SoftStepKNeighborsRegressor,
+    TrainingOptions,
 )
 from nona_sklearn._estimators.explanations import explain
 from nona_sklearn._estimators.fitting import trained
@@ -75,10 +76,10 @@ REFUSALS = re.compile(
     r"|trend must be None with a feature_extractor"
     r"|adjust must be False with hidden_layer_sizes=None"
     r"|(learn_feature_weights|feature_extractor|n_neighbors) must be .* similarity='features'"
-    r"|weighting='gaussian' needs similarity 'l2' or 'l1'"
+    r"|weighting='(gaussian|triangular)' needs similarity 'l2' or 'l1'"
     r"|algorithm='(kd|ball)_tree' needs"
     r"|weighting='uniform' needs (a step or n_neighbors|adjust=True or softstep)"
-    r"|hidden_layer_sizes must be None with weighting=.* and softstep_on='rank'"
+    r"|hidden_layer_sizes must be None with weighting=.* and a step on ranks"
     r"|weighting=.* needs as many training rows"
     r"|n_neighbors must be (None or 'auto' with weighting=|at least n_estimators=)"
     r"|n_neighbors must be at most the number of training rows"
@@ -93,6 +94,11 @@ REFUSALS = re.compile(
 )
 #: The one error that may come after training has begun.
 DIVERGED = re.compile(r"training diverged with learning_rate_init=\S+ and weight_decay=")
+
+
+def options_of(case):
+    """The options of training that a case has."""
+    return case.parameters.get("training") or TrainingOptions()
 
 
 class Fitted:
@@ -260,8 +266,8 @@ def added_rows_are_removed_without_trace(fitted):
 
 def pickles_and_files_predict_the_same(fitted):
     path, copies = fitted.folder / "model.safetensors", [fitted.copy()]
-    callbacks = fitted.case.parameters.get("callbacks")  # which a file does not hold
-    passed = {"callbacks": callbacks} if callbacks else {}
+    callbacks = options_of(fitted.case).callbacks  # which a file does not hold
+    passed = {"training__callbacks": callbacks} if callbacks else {}
     parameter = fitted.case.parameters.get("trend")
     if parameter is not None and not isinstance(parameter, str):  # for too few rows to be fitted
         passed["trend"] = parameter
@@ -282,14 +288,14 @@ def a_clone_fits_the_same(fitted):
 
 def sizes_are_those_of_the_bank(fitted):
     n, estimator = len(fitted.ids) * (1 + ROUNDING), fitted.estimator
-    effective = estimator.neighborhood(fitted.queries)["effective_n_neighbors"]
+    sizes = estimator.neighborhood(fitted.queries)
+    effective = sizes["effective_n_neighbors"]
     assert ((effective >= 1 - ROUNDING) & (effective <= n)).all()
-    assert (
-        effective <= estimator.neighborhood(fitted.queries)["n_nonzero_weights"] * (1 + ROUNDING)
-    ).all()
-    if estimator.softstep is not None and estimator.similarity_ != "features":
-        soft = estimator.neighborhood(fitted.queries)["soft_n_neighbors"]
-        assert ((soft >= 0) & (soft <= n)).all()
+    assert (effective <= sizes["n_nonzero_weights"] * (1 + ROUNDING)).all()
+    has_step = estimator.softstep is not None and estimator.similarity_ != "features"
+    assert ("soft_n_neighbors" in sizes) == has_step
+    if has_step:
+        assert sizes["soft_n_neighbors"].between(0, n).all()
 
 
 def influence_and_distances_are_finite(fitted):
@@ -435,7 +441,7 @@ def try_case(case, folder):
             case.fit(estimator)
         except (ValueError, TypeError) as error:
             # A short training before the others measures how many epochs fit in a time.
-            begun = training.called or case.parameters.get("max_time") is not None
+            begun = training.called or options_of(case).max_time is not None
             diverged = begun and DIVERGED.search(str(error))
             if not (diverged or (not training.called and REFUSALS.search(str(error)))):
                 raise

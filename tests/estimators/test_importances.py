@@ -112,7 +112,7 @@ def test_a_fit_without_a_table_has_none(table):
 @pytest.mark.slow
 def test_rows_of_one_time_and_constant_outputs(table):
     X, y = table
-    alone = NONARegressor(**QUICK | {"early_stopping": False, "max_iter": 2})
+    alone = NONARegressor(**QUICK | {"validation_fraction": None, "max_iter": 2})
     assert alone.fit(X, y, times=np.zeros(N)).feature_importances_.tolist() == [0] * 5
     single = NONARegressor(**QUICK).fit(X, y).feature_importances_
     both = NONARegressor(**QUICK).fit(X, np.column_stack([y, np.ones(N)])).feature_importances_

@@ -1,12 +1,10 @@
-"""``kneighbors`` and its graph, as every caller of scikit-learn's neighbours expects them."""
+"""``kneighbors``, as every caller of scikit-learn's neighbours expects it."""
 
 import numpy as np
 import pytest
-from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
-from sklearn.cluster import DBSCAN
 from sklearn.datasets import load_iris
-from sklearn.neighbors import KNeighborsClassifier, LocalOutlierFactor, NearestNeighbors
+from sklearn.neighbors import NearestNeighbors, kneighbors_graph
 from sklearn.utils import check_array
 
 from nona_sklearn import (
@@ -72,12 +70,6 @@ def test_neighbours_are_those_of_scikit_learn_in_the_transformed_space(fitted, q
     np.testing.assert_array_equal(ids, rows)
     assert (np.diff(distances, axis=1) >= 0).all()
     np.testing.assert_array_equal(fitted.kneighbors(queries, k, return_distance=False), ids)
-    for mode in ("connectivity", "distance"):
-        graph = fitted.kneighbors_graph(queries, k, mode)
-        assert isinstance(graph, csr_array)
-        expected = nearest.kneighbors_graph(transformed, mode=mode)
-        np.testing.assert_allclose(graph.toarray(), expected.toarray(), rtol=1e-4, atol=1e-5)
-        assert (np.diff(graph.indptr) == k).all()
     np.testing.assert_array_equal(fitted.neighborhood(queries)["distance"], distances[:, 0])
 
 
@@ -90,7 +82,7 @@ def test_predictions_in_the_given_space_are_means_over_the_neighbours():
 
 def test_the_default_number_is_that_of_the_estimator(given):
     assert given.kneighbors(QUERIES)[1].shape == (7, 3)
-    assert given.kneighbors_graph().sum() == 3 * len(X)
+    assert given.kneighbors()[1].shape == (60, 3)
     learned = SoftStepKNeighborsRegressor(learn_feature_weights=False, max_iter=1).fit(X, Y)
     assert learned.kneighbors(QUERIES)[1].shape == (7, 5)
 
@@ -105,11 +97,9 @@ def test_the_default_number_is_that_of_the_estimator(given):
     ],
 )
 def test_bad_numbers(given, X, k, message):
-    for method in (given.kneighbors, given.kneighbors_graph, given.heaviest_neighbors):
+    for method in (given.kneighbors, given.heaviest_neighbors):
         with pytest.raises(ValueError, match=message):
             method(X, k)
-    with pytest.raises(ValueError, match=r"mode must be one of .*, got 'weight'"):
-        given.kneighbors_graph(mode="weight")
 
 
 @pytest.mark.parametrize("algorithm", ["brute", "kd_tree"])
@@ -122,8 +112,6 @@ def test_of_equally_near_rows_the_first_come_first(algorithm):
     assert ids[0, 4:].tolist() == [4, 5]  # 1 and 3 are equally near to 2
     _, others = knn.kneighbors(None, 3)  # twins, but never the row itself
     assert others[:4].tolist() == [[1, 2, 3], [0, 2, 3], [0, 1, 3], [0, 1, 2]]
-    graph = knn.kneighbors_graph(None, 3, mode="distance")
-    assert graph.nnz == 60  # zeros between twins are stored
 
 
 def test_ids_are_row_numbers_of_all_data_that_were_given():
@@ -136,9 +124,9 @@ def test_ids_are_row_numbers_of_all_data_that_were_given():
     assert ids.ravel().tolist() == [*range(60, 67)]
     means = every[knn.kneighbors(X)[1]].mean(axis=1)
     np.testing.assert_allclose(knn.predict(X), means, atol=1e-6)
-    graph = knn.kneighbors_graph(None)
+    graph = knn.neighbor_weights()
     assert graph.shape == (64, 64)
-    np.testing.assert_allclose(graph @ knn.bank_.targets.numpy() / 3, knn.predict(None), atol=1e-6)
+    np.testing.assert_allclose(graph @ knn.bank_.targets.numpy(), knn.predict(None), atol=1e-6)
     weights = np.ones(60)
     weights[::2] = 0
     weighted = SoftStepKNeighborsRegressor(3, **GIVEN_SPACE).fit(X, y, sample_weight=weights)
@@ -159,7 +147,6 @@ def test_rows_that_a_query_must_not_see_are_no_neighbours():
         earlier = np.flatnonzero(times < times[i])
         nearest = NearestNeighbors(n_neighbors=4).fit(space[earlier])
         assert ids[i].tolist() == earlier[nearest.kneighbors(space[[i]])[1][0]].tolist()
-    assert reg.kneighbors_graph(None, 4).nnz == (ids >= 0).sum()
     np.testing.assert_array_equal(reg.neighborhood()["distance"], distances[:, 0])
 
 
@@ -177,22 +164,15 @@ def test_of_shards_they_are_those_of_the_whole_bank(tmp_path):
     )
 
 
-def test_methods_of_scikit_learn_take_the_graph(flowers):
+def test_graphs_of_scikit_learn_are_those_of_the_space(flowers):
     knn, data, kinds = flowers
-    distances = knn.kneighbors_graph(data, 16, mode="distance")  # with the row itself
-    space = knn.transform(data)
-    graph = NearestNeighbors(n_neighbors=16).fit(space).kneighbors_graph(space, mode="distance")
-    outliers, expected = LocalOutlierFactor(15, metric="precomputed"), LocalOutlierFactor(15)
-    outliers.fit(distances), expected.fit(space)
-    np.testing.assert_allclose(
-        outliers.negative_outlier_factor_, expected.negative_outlier_factor_, rtol=0.02
-    )
-    clusters = DBSCAN(eps=0.7, metric="precomputed")
-    np.testing.assert_array_equal(clusters.fit_predict(distances), clusters.fit_predict(graph))
-    voters = KNeighborsClassifier(10, metric="precomputed").fit(distances, kinds)
-    assert voters.score(distances, kinds) > 0.9
-    for sparse in (distances, knn.neighbor_weights(data)):
-        check_array(sparse, accept_sparse=True, accept_large_sparse=False)
-    _, parts = connected_components(knn.kneighbors_graph(None, 15))
-    assert len({*parts[kinds == 0]}) == 1
-    assert not {*parts[kinds == 0]} & {*parts[kinds > 0]}  # setosas are by themselves
+    graph = kneighbors_graph(knn.transform(data), 15, mode="distance")
+    distances = knn.kneighbors(None, 15)[0]
+    found = np.sort(graph.data.reshape(distances.shape), axis=1)
+    np.testing.assert_allclose(found, distances, rtol=1e-4, atol=1e-5)
+    weights = knn.neighbor_weights()
+    check_array(weights, accept_sparse=True, accept_large_sparse=False)
+    for links in (graph, weights):
+        _, parts = connected_components(links)
+        assert len({*parts[kinds == 0]}) == 1
+        assert not {*parts[kinds == 0]} & {*parts[kinds > 0]}  # setosas are by themselves

@@ -233,8 +233,8 @@ def test_one_column_has_no_interplay():
 def test_files_have_the_same_amounts(three, tmp_path):
     nona_sklearn.save(three, tmp_path / "three.safetensors")
     again = nona_sklearn.load(tmp_path / "three.safetensors")
-    for method, rows in (("attribute_adjustments", (NEW, X)), ("attribute_predictions", (NEW,))):
-        found, expected = (getattr(each, method)(*rows) for each in (again, three))
+    for of in ("adjustments", "predictions"):
+        found, expected = (each.attribute(NEW, X, of=of) for each in (again, three))
         pd.testing.assert_frame_equal(found, expected, rtol=1e-12)
 
 
@@ -272,9 +272,9 @@ def test_the_estimator_stays_as_it_is(two):
 def test_other_similarities_have_no_amounts(clf, chosen):
     clf.fit(X, TWO)
     text = rf"needs similarity='features', .* got similarity_='{chosen}'"
-    with pytest.raises(ValueError, match=f"attribute_adjustments of classes {text}"):
+    with pytest.raises(ValueError, match=f"of='adjustments' for classes {text}"):
         clf.attribute(NEW, X)
-    with pytest.raises(ValueError, match=f"attribute_predictions {text}"):
+    with pytest.raises(ValueError, match=f"of='predictions' {text}"):
         clf.attribute(NEW, of="predictions")
 
 

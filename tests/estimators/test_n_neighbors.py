@@ -11,6 +11,7 @@ from sklearn.datasets import load_iris
 from nona_sklearn import (
     NONAClassifier,
     NONARegressor,
+    SoftStep,
     SoftStepKNeighborsClassifier,
     SoftStepKNeighborsRegressor,
     load,
@@ -184,7 +185,7 @@ def test_auto_is_at_most_all_rows(kind):
         *({"weighting": name} for name in ("entmax", "sparsemax", "softpick")),
         *({"weighting": name} for name in ("sparse_softmax", "preconditioned")),
         {"softstep": "s1"},
-        {"softstep": {"params": "pointwise"}},  # of s1
+        {"softstep": SoftStep("s1", "pointwise")},
     ],
 )
 def test_auto_leaves_weights_that_end_by_themselves(params):

@@ -162,7 +162,7 @@ def test_no_warning_where_validation_rows_are_chosen(persons):
     assert advice(X, y, groups=PERSON, options=alone) == []
     assert advice(X, y, times=PERSON, options=alone) == []
     assert advice(X, y, X_val=X[:50], y_val=y[:50]) == []
-    assert advice(X, y, options={"early_stopping": False}) == []
+    assert advice(X, y, options={"validation_fraction": None}) == []
 
 
 @pytest.mark.slow

@@ -29,9 +29,11 @@ from nona_sklearn import (
     ASSoftmax,
     NONAClassifier,
     NONARegressor,
+    SoftStep,
     SoftStepKNeighborsClassifier,
     SoftStepKNeighborsRegressor,
     TableEncoder,
+    TrainingOptions,
 )
 
 pytestmark = [
@@ -51,33 +53,42 @@ NONA = [
 SOFTSTEP = [SoftStepKNeighborsRegressor(max_iter=6), SoftStepKNeighborsClassifier(max_iter=6)]
 DEFAULTS = [*NONA, *SOFTSTEP]
 ENCODERS = [TableEncoder(), TableEncoder([0], max_categories=3, min_frequency=2)]
+IN_BATCHES, FROM_MEMORY = (TrainingOptions(neighbor_pool=pool) for pool in ("batch", "memory"))
 # A dozen settings of each: each value of a parameter that other code handles is in one of them.
 SETTINGS_OF_NONA = [
-    {"hidden_layer_sizes": (), "neighbor_pool": "batch", "softstep": "s1"},
-    {"neighbor_pool": "memory", "softstep": {"step": "s2", "params": "pointwise"}},
-    {"similarity": "cosine", "early_stopping": False},
+    {"hidden_layer_sizes": (), "softstep": "s1", "training": IN_BATCHES},
+    {"softstep": SoftStep("s2", "pointwise"), "training": FROM_MEMORY},
+    {"similarity": "cosine", "validation_fraction": None},
     {"similarity": "dot", "weighting": "sparsemax"},
     {"similarity": "l1", "weighting": "entmax", "algorithm": "kd_tree", "n_neighbors": 4},
     {"weighting": "preconditioned", "numerical_embedding": None},
-    {"weighting": "softpick", "n_neighbors": None, "batch_size": 8, "pool_size": 16},
+    {
+        "weighting": "softpick",
+        "n_neighbors": None,
+        "training": TrainingOptions(batch_size=8, pool_size=16),
+    },
     {"n_neighbors": 3, "algorithm": "kd_tree", "adjust": False},
     {"similarity": "log_l2", "weighting": "uniform", "n_neighbors": 5, "algorithm": "brute"},
-    {"categorical_features": None, "max_categories": 2, "hidden_layer_sizes": (8, 8)},
-    {"validation_fraction": 0.3, "max_time": 60, "n_iter_no_change": 1},
+    {"table_encoder": TableEncoder(None, max_categories=2), "hidden_layer_sizes": (8, 8)},
+    {"validation_fraction": 0.3, "training": TrainingOptions(max_time=60, n_iter_no_change=1)},
     {"n_estimators": 3, "n_jobs": 1, "embedding_dim": 2},
 ]
 SETTINGS_OF_SOFTSTEP = [
-    {"n_neighbors": 4, "weighting": "uniform", "softstep_on": "rank", "softstep": "s2"},
-    {"hidden_layer_sizes": (8,), "softstep_params": "pointwise", "similarity": "l1"},
-    {"learn_feature_weights": False, "early_stopping": False},
+    {"n_neighbors": 4, "weighting": "uniform", "softstep": "s2"},
+    {
+        "hidden_layer_sizes": (8,),
+        "softstep": SoftStep("s1", "pointwise", on="rank"),
+        "similarity": "l1",
+    },
+    {"learn_feature_weights": False, "validation_fraction": None},
     {"learn_feature_weights": False, "n_neighbors": 3, "algorithm": "kd_tree"},
-    {"similarity": "cosine", "softstep_on": "similarity"},
+    {"similarity": "cosine", "softstep": SoftStep("s1")},
     {"similarity": "l2", "weighting": "gaussian"},
-    {"similarity": "l2", "neighbor_pool": "memory", "batch_size": 8},
-    {"neighbor_pool": "batch", "n_neighbors": None},
-    {"weighting": "sigmoid", "early_stopping": True, "validation_fraction": 0.3},
-    {"categorical_features": None, "max_categories": 2},
-    {"max_time": 60, "learning_rate_init": 0.1},
+    {"similarity": "l2", "training": TrainingOptions(neighbor_pool="memory", batch_size=8)},
+    {"training": IN_BATCHES, "n_neighbors": None},
+    {"weighting": "sigmoid", "validation_fraction": 0.3},
+    {"table_encoder": TableEncoder(None, max_categories=2)},
+    {"training": TrainingOptions(max_time=60, learning_rate_init=0.1)},
     {"hidden_layer_sizes": (), "embedding_dim": 2, "algorithm": "brute", "n_neighbors": 4},
 ]
 TRENDS = [{"trend": "kernel"}, {"trend": "additive"}]

@@ -75,16 +75,16 @@ def test_refits_are_those_by_hand(queries, groups):
 
 
 @pytest.mark.parametrize(
-    ("kind", "options"),
+    ("kind", "half_life", "options"),
     [
-        (NONARegressor, {}),
-        (NONARegressor, {"sample_weight": RNG.uniform(0.5, 2, 120), "groups": GROUPS}),
-        (NONARegressor, {"times": np.arange(120.0), "half_life": 50.0}),
-        (NONAClassifier, {"sample_weight": RNG.uniform(0.5, 2, 120)}),
+        (NONARegressor, None, {}),
+        (NONARegressor, None, {"sample_weight": RNG.uniform(0.5, 2, 120), "groups": GROUPS}),
+        (NONARegressor, 50.0, {"times": np.arange(120.0)}),
+        (NONAClassifier, None, {"sample_weight": RNG.uniform(0.5, 2, 120)}),
     ],
 )
-def test_a_refit_to_all_rows_finds_what_the_fit_finds(kind, options):
-    reg = nona(kind, similarity="features").fit(
+def test_a_refit_to_all_rows_finds_what_the_fit_finds(kind, half_life, options):
+    reg = nona(kind, similarity="features", half_life=half_life).fit(
         X, np.where(Y > 0, "high", "low") if kind is NONAClassifier else Y, **options
     )
     evaluation = reg.bank_.evaluate(reg.network_.head)

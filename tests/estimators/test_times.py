@@ -25,6 +25,7 @@ from nona_sklearn import (
     ShardedNeighbors,
     SoftStepKNeighborsClassifier,
     SoftStepKNeighborsRegressor,
+    TrainingOptions,
     load,
     save,
     save_shards,
@@ -74,18 +75,18 @@ def dates_of(times):
 def answers(reg, classifies=False):
     """What the estimator gives for the bank's own rows, by name; a line for each row."""
     weights, ids = reg.heaviest_neighbors(None, 4)
+    distances, nearest = reg.kneighbors(None, 4)
+    sizes = reg.neighborhood()
     found = {
         "predict": reg.predict(None),
         "weights": reg.neighbor_weights().toarray(),
         "heaviest": weights,
         "ids": ids,
-        "graph": reg.kneighbors_graph(None, 4).toarray(),
-        "sizes": reg.neighborhood()["effective_n_neighbors"],
-        "counts": reg.neighborhood()["n_nonzero_weights"],
-        "distance": reg.neighborhood()["distance"],
+        "distances": distances,
+        "nearest": nearest,
     }
-    if reg.softstep is not None:
-        found["soft"] = reg.neighborhood()["soft_n_neighbors"]
+    found |= {name: sizes[name].to_numpy() for name in sizes if name != "query"}
+    assert ("soft_n_neighbors" in found) == (reg.softstep is not None)
     if classifies:
         return found | {"proba": reg.predict_proba(None)}
     return found | {
@@ -125,7 +126,7 @@ def test_later_rows_change_nothing_earlier(data, options, attack):
         was, now = before[name][until], after[name][kept]
         if attack == "removal" and name == "sample":
             continue  # other draws of fewer queries
-        if attack == "removal" and name in ("weights", "graph"):
+        if attack == "removal" and name == "weights":
             assert not was[:, ~until].any()
             was = was[:, until]
         if attack == "targets":
@@ -259,9 +260,9 @@ def test_of_the_first_rows_nothing_is_known(data, fitted):
         np.testing.assert_array_equal(np.isnan(found[name]).reshape(N, -1).any(axis=1), first)
     assert (found["ids"][first] == -1).all()
     assert (found["heaviest"][first] == 0).all()
-    assert not found["graph"][first].any()
-    assert (found["sizes"][first] == 0).all()
-    assert (found["counts"][first] == 0).all()
+    assert (found["nearest"][first] == -1).all()
+    assert (found["effective_n_neighbors"][first] == 0).all()
+    assert (found["n_nonzero_weights"][first] == 0).all()
     assert np.isinf(found["distance"][first]).all()
     assert not fitted.explain()["query"].isin(np.flatnonzero(first)).any()
     names = fitted.heaviest_neighbors(None, 4, return_names=True)[1]
@@ -456,7 +457,10 @@ def test_neighbors_in_training_are_farther_than_the_window():
 
 @pytest.mark.parametrize("pool", ["dataset", "batch", "memory"])
 def test_each_pool_trains(data, pool):
-    reg = regressor(data, neighbor_pool=pool, early_stopping=pool != "batch")
+    fraction = None if pool == "batch" else 0.15
+    reg = regressor(
+        data, validation_fraction=fraction, training=TrainingOptions(neighbor_pool=pool)
+    )
     assert np.isfinite(reg.predict(data[0])).all()
 
 
@@ -700,8 +704,8 @@ def test_shards_hold_no_names_of_groups(data, tmp_path):
 
 def with_half_life(data, half_life, **options):
     X, y, times = data
-    reg = NONARegressor(**(QUICK | {"n_estimators": 1, "n_neighbors": None} | options))
-    return reg.fit(X, y, times=times, half_life=half_life)
+    options = QUICK | {"n_estimators": 1, "n_neighbors": None} | options
+    return NONARegressor(half_life=half_life, **options).fit(X, y, times=times)
 
 
 @pytest.mark.parametrize("options", [{}, {"weighting": "gaussian"}, {"softstep": "s2"}])
@@ -720,7 +724,7 @@ def test_a_half_life_multiplies_sample_weights(data):
     X, y, times = data
     reg = NONARegressor(**QUICK).fit(X, y, sample_weight=np.arange(1, 91), times=times)
     even = reg.bank_.neighbors.log_prior
-    reg.fit(X, y, sample_weight=np.arange(1, 91), times=times, half_life=5)
+    reg.set_params(half_life=5).fit(X, y, sample_weight=np.arange(1, 91), times=times)
     later = (torch.from_numpy(times) - times.max()) * np.log(2) / 5
     changes = reg.bank_.neighbors.log_prior - even - later.float()
     torch.testing.assert_close(changes, changes[:1].expand(N), rtol=0, atol=1e-5)
@@ -745,7 +749,7 @@ def test_added_rows_have_the_half_life_of_fit(data, weighting, tmp_path):
 def test_a_half_life_of_dates_is_a_timedelta(data):
     X, y, times = data
     dates = pd.Timestamp("2024-01-01") + pd.to_timedelta(times, unit="D")
-    reg = NONARegressor(**QUICK).fit(X, y, times=dates, half_life=datetime.timedelta(days=10))
+    reg = NONARegressor(half_life=datetime.timedelta(days=10), **QUICK).fit(X, y, times=dates)
     same = with_half_life(data, 10, n_estimators=2, n_neighbors="auto")
     np.testing.assert_allclose(reg.predict(X + 0.1), same.predict(X + 0.1), rtol=1e-4)
 
@@ -757,7 +761,7 @@ def test_a_half_life_of_dates_is_a_timedelta(data):
         (0.01, "half_life must be above .* which is 0.029, got 0.01"),
         (-1, "half_life must be a number of at least 0, got -1"),
         (np.nan, "half_life must be a number"),
-        ("auto", "half_life must be a number"),
+        ("auto", "The 'half_life' parameter of NONARegressor must be .* Got 'auto' instead"),
         (10**400, "half_life must be a number"),
         (np.timedelta64(5, "s"), "half_life must be a number"),
         (np.timedelta64("NaT", "s"), "half_life must be a number"),
@@ -771,7 +775,7 @@ def test_bad_half_lives_are_named_before_training(data, half_life, message):
 
 def test_a_half_life_needs_times(data):
     with pytest.raises(ValueError, match="half_life needs times, got 3"):
-        NONARegressor(max_iter=10**9).fit(*data[:2], half_life=3)
+        NONARegressor(half_life=3, max_iter=10**9).fit(*data[:2])
 
 
 @pytest.mark.parametrize("kind", ["dates", "durations"])
@@ -783,7 +787,7 @@ def test_a_half_life_of_dates_as_a_number_is_seconds(data, kind, half_life):
     if kind == "dates":
         moments = pd.Timestamp("2024-01-01") + moments
     with pytest.raises(ValueError, match=r"which is 2505\.6 seconds \(0:41:45.*, got") as error:
-        NONARegressor(max_iter=10**9).fit(X, y, times=moments, half_life=half_life)
+        NONARegressor(half_life=half_life, max_iter=10**9).fit(X, y, times=moments)
     remedy = (
         "got 3.0, which is read as seconds: pass a timedelta, such as datetime.timedelta(days="
     )
@@ -797,7 +801,7 @@ def test_months_are_no_length_of_time(data):
         with pytest.raises(
             ValueError, match="half_life must be a timedelta, or seconds, of at le"
         ):
-            NONARegressor(max_iter=10**9).fit(X, y, times=dates, half_life=half_life)
+            NONARegressor(half_life=half_life, max_iter=10**9).fit(X, y, times=dates)
 
 
 @pytest.mark.parametrize("times", [sparse.csr_array(np.eye(N)), np.arange(N) * 1j])
@@ -873,8 +877,8 @@ def test_a_half_life_is_relative_to_about_the_latest_row_of_weight(data):
     """Rounded to a multiple of 8 half-lives."""
     X, y, times = data
     times = times + 1000.0 * (times >= 20)
-    reg = NONARegressor(**QUICK)
-    reg.fit(X, y, times=times, half_life=10, sample_weight=(times < 20).astype(float))
+    reg = NONARegressor(half_life=10, **QUICK)
+    reg.fit(X, y, times=times, sample_weight=(times < 20).astype(float))
     assert abs(reg.bank_.neighbors.log_prior.max()) <= 4 * np.log(2) + 1e-5
 
 

@@ -46,7 +46,7 @@ def small(kind=NONARegressor, **params):
     if kind in (NONARegressor, NONAClassifier):
         defaults["n_estimators"] = 2
     else:
-        defaults["early_stopping"] = True
+        defaults["validation_fraction"] = 0.15
     return kind(**defaults | params)
 
 
@@ -92,6 +92,28 @@ class TestValidationSet:
         wide = fitted(y_val=SET["y_val"] + noise).predict_quantiles(X[TEST], [0.1, 0.9])
         narrow = fitted().predict_quantiles(X[TEST], [0.1, 0.9])
         assert np.diff(wide).mean() > 2 * np.diff(narrow).mean()
+
+    @pytest.mark.parametrize(
+        ("kind", "y"),
+        [
+            (NONARegressor, Y),
+            (NONAClassifier, CLASSES),
+            (SoftStepKNeighborsRegressor, Y),
+            (SoftStepKNeighborsClassifier, CLASSES),
+        ],
+    )
+    def test_what_would_set_rows_aside_has_no_effect(self, kind, y):
+        fits = [
+            small(kind, validation_fraction=each).fit(
+                X[TRAIN], y[TRAIN], X_val=X[VALID], y_val=y[VALID]
+            )
+            for each in (None, 0.4, PredefinedSplit([0] * 50 + [-1] * 50))
+        ]
+        losses = [[epoch["valid_loss"] for epoch in each.history_] for each in fits]
+        assert losses[0] == losses[1] == losses[2]
+        for each in fits:
+            assert {*each.validation_indices_} == {None}
+            np.testing.assert_array_equal(each.predict(X[TEST]), fits[0].predict(X[TEST]))
 
     @pytest.mark.parametrize("n", [1, 2])
     @pytest.mark.parametrize("weights", [None, 3.0])
@@ -336,10 +358,6 @@ class TestBadInput:
             small(NONAClassifier, max_iter=10**9).fit(
                 X[TRAIN], CLASSES[TRAIN], X_val=X[VALID], y_val=np.full(50, "other")
             )
-
-    def test_without_early_stopping(self):
-        with pytest.raises(ValueError, match="X_val needs early_stopping=True"):
-            small(validation_fraction=None).fit(X[TRAIN], Y[TRAIN], **SET)
 
     def test_rows_without_a_time_cannot_join(self):
         with pytest.raises(ValueError, match="add_validation=True needs the times of X_val"):

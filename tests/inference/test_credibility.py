@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 import torch
 
-from nona_sklearn import NONAHead, NONARegressor, load, save
+from nona_sklearn import NONAHead, NONARegressor, TrainingOptions, load, save
 from nona_sklearn._data.sample import Embedded
 from nona_sklearn._data.splits import Split
 from nona_sklearn._inference.bank import NeighborBank
@@ -27,8 +27,9 @@ X = RNG.normal(size=(N, 3))
 NOISE = RNG.normal(size=N)
 QUERIES = RNG.normal(size=(60, 3))
 QUICK = {
-    **{"n_estimators": 2, "validation_fraction": 0.3, "n_iter_no_change": 3},  # 60 rows of each
+    **{"n_estimators": 2, "validation_fraction": 0.3},  # 60 rows of each
     **{"hidden_layer_sizes": (8,), "random_state": 0, "similarity": "l2"},
+    "training": TrainingOptions(n_iter_no_change=3),
 }
 pytestmark = pytest.mark.filterwarnings("ignore:.*networks predict validation rows no better")
 
@@ -171,7 +172,9 @@ def test_it_is_stored_and_has_the_units_of_targets(further, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("params", [{"adjust": False}, {"early_stopping": False, "max_iter": 5}])
+@pytest.mark.parametrize(
+    "params", [{"adjust": False}, {"validation_fraction": None, "max_iter": 5}]
+)
 def test_without_adjustment_or_validation_rows_there_is_none(params):
     reg = NONARegressor(**QUICK | params).fit(X, NOISE)
     assert {head.credibility for head in heads(reg)} == {(1.0,)}

@@ -969,12 +969,10 @@ def test_intervals_of_an_average_cover():
         assert abs(interval_coverage(reg, X[400:], y[400:], level) - level) < 4 * chance
 
 
-@pytest.mark.parametrize("softstep_on", ["rank", "similarity"])
-def test_k_nearest_neighbours_have_distributions_too(plane, softstep_on):
+@pytest.mark.parametrize("on", ["rank", "similarity"])
+def test_k_nearest_neighbours_have_distributions_too(plane, on):
     X, X_test, y, y_test = plane
-    knn = SoftStepKNeighborsRegressor(
-        max_iter=5, random_state=0, softstep=SoftStep("s1", on=softstep_on)
-    )
+    knn = SoftStepKNeighborsRegressor(softstep=SoftStep("s1", on=on), max_iter=5, random_state=0)
     knn.fit(X, y)
     assert 0.75 < interval_coverage(knn, X_test, y_test, 0.9) <= 1
 

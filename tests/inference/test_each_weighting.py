@@ -18,6 +18,7 @@ from nona_sklearn import (
     SoftStep,
     SoftStepKNeighborsClassifier,
     SoftStepKNeighborsRegressor,
+    TrainingOptions,
 )
 from nona_sklearn._inference.evaluation import Evaluation
 from nona_sklearn._inference.neighbors import Exclusion, Neighbors
@@ -405,17 +406,17 @@ def test_pickles_clones_and_is_repeatable(name, classes):
 
 @pytest.mark.slow
 @EACH
-@pytest.mark.parametrize("softstep_on", ["rank", "similarity"])
+@pytest.mark.parametrize("on", ["rank", "similarity"])
 @pytest.mark.parametrize("kind", [SoftStepKNeighborsRegressor, SoftStepKNeighborsClassifier])
-def test_softstep_k_nn(name, softstep_on, kind):
+def test_softstep_k_nn(name, on, kind):
     classes = kind is SoftStepKNeighborsClassifier
     knn = kind(
         weighting=name,
         similarity="l2",
+        softstep=SoftStep("s1", on=on),
         max_iter=2,
         trend=None,
         random_state=0,
-        softstep=SoftStep("s1", on=softstep_on),
         **({"smoothing": False} if classes else {}),
     ).fit(X, LABELS if classes else y)
     for queries in (X_test, None):
@@ -447,7 +448,7 @@ def test_a_search_over_weightings(classes):
 def test_what_is_given_stays_as_it_is():
     """Each network learns its own."""
     given = Sigmoid()
-    reg = nona(given, 2, learning_rate_init=0.1).fit(X, y)
+    reg = nona(given, 2, training=TrainingOptions(learning_rate_init=0.1)).fit(X, y)
     assert reg.weighting is given
     start = float(given.bias.detach())
     learned = [float(head.weighting.bias) for head in reg.network_.head.heads]

@@ -117,9 +117,10 @@ def test_number_of_nonzero_weights(weighting, plane):
     params = {"n_neighbors": None, "n_estimators": 2, "max_iter": 2, "random_state": 0}
     reg = NONARegressor(weighting=weighting, **params).fit(X, y)
     for queries in (X_test, None):
-        found = reg.neighborhood(queries)["n_nonzero_weights"]
+        table = reg.neighborhood(queries)
+        found = table["n_nonzero_weights"]
         np.testing.assert_array_equal(found, np.diff(reg.neighbor_weights(queries).indptr))
-        assert (found >= reg.neighborhood(queries)["effective_n_neighbors"] * (1 - 1e-5)).all()
+        assert (found >= table["effective_n_neighbors"] * (1 - 1e-5)).all()
     if weighting == "sparse_softmax":  # of two networks
         assert ((found >= 16) & (found <= 32)).all()
     assert (found.max() == len(y) - 1) == (weighting == "softmax")

@@ -25,6 +25,7 @@ from nona_sklearn import (
     IntervalDisplay,
     NeighborsDisplay,
     NONARegressor,
+    SoftStep,
     SoftStepKNeighborsRegressor,
     StepDisplay,
     unwrap,
@@ -142,10 +143,8 @@ def test_alone_its_results_are_those_of_the_estimator(houses):
     ):
         np.testing.assert_array_equal(actual, expected)
     for quantiles in (0.5, [0.1, 0.9]):
-        expected = reg.predict_quantiles(X_test, quantiles=quantiles)
-        np.testing.assert_array_equal(
-            ours.predict_quantiles(X_test, quantiles=quantiles), expected
-        )
+        expected = reg.predict_quantiles(X_test, quantiles)
+        np.testing.assert_array_equal(ours.predict_quantiles(X_test, quantiles), expected)
     np.testing.assert_array_equal(ours.predict_cdf(None, 2.0), reg.predict_cdf(None, 2.0))
     assert ours.score(None, prices) == reg.score(None, prices)
 
@@ -211,8 +210,8 @@ def test_wrong_arguments_are_errors(model, houses):
         ours.explain(houses[2], 0)
     with pytest.raises(ValueError, match="quantiles must be from 0 to 1, got 2"):
         ours.predict_quantiles(houses[2], 2)
-    with pytest.raises(ValueError, match="return_std=True is of the mean"):
-        ours.predict_quantiles(houses[2], return_std=True, quantiles=0.5)
+    with pytest.raises(ValueError, match=r"return_std must be True or False, got \[0\.1, 0\.9\]"):
+        ours.predict(houses[2], [0.1, 0.9])
     with pytest.raises(ValueError, match="y must be what the target can be, got -1"):
         ours.predict_cdf(houses[2], -1)
     with pytest.raises(ValueError, match=r"transformer takes, got -1\.0 in row 0"):
@@ -227,23 +226,13 @@ def test_wrong_arguments_are_errors(model, houses):
 def test_weights_are_those_of_the_inner_estimator(fitted, houses):
     model, inner, scaled = fitted
     ours, X_test = unwrap(model), houses[2]
-    for method in (
-        "kneighbors",
-        "heaviest_neighbors",
-        "kneighbors_graph",
-        "neighbor_weights",
-        "effective_n_neighbors",
-        "n_nonzero_weights",
-        "distance_to_bank",
-        "transform",
-    ):
+    for method in ("kneighbors", "heaviest_neighbors", "neighbor_weights", "transform"):
         found, expected = getattr(ours, method)(X_test), getattr(inner, method)(scaled)
-        if method in ("kneighbors_graph", "neighbor_weights"):
+        if method == "neighbor_weights":
             found, expected = found.toarray(), expected.toarray()
         np.testing.assert_array_equal(found, expected)
-    np.testing.assert_array_equal(
-        ours.neighborhood()["effective_n_neighbors"], inner.neighborhood()["effective_n_neighbors"]
-    )
+    assert ours.neighborhood(X_test).equals(inner.neighborhood(scaled).assign(query=NAMES[N:]))
+    assert ours.neighborhood().equals(inner.neighborhood())
     np.testing.assert_array_equal(ours.embed(X_test).embeddings, inner.embed(scaled).embeddings)
     assert ours.explain(ours.embed(X_test)).equals(ours.explain(X_test))
     change = inner.influence(scaled, np.log(houses[3]))
@@ -259,7 +248,7 @@ def test_prices_come_back_in_prices(fitted, houses):
     levels = [0.1, 0.5, 0.9]
     quantiles = np.exp(inner.predict_quantiles(scaled, levels))
     np.testing.assert_allclose(ours.predict_quantiles(X_test, levels), quantiles)
-    np.testing.assert_allclose(ours.predict_quantiles(X_test, quantiles=0.5), quantiles[:, 1])
+    np.testing.assert_allclose(ours.predict_quantiles(X_test, 0.5), quantiles[:, 1])
     some = np.quantile(prices, levels)
     expected = inner.predict_cdf(scaled, np.log(some))
     np.testing.assert_array_equal(ours.predict_cdf(X_test, some), expected)
@@ -512,7 +501,7 @@ def test_displays_draw_prices(fitted, houses):
 
 def test_the_step_and_the_target_inside_a_pipeline(houses):
     X, prices, X_test, _ = houses
-    reg = nona(softstep={"step": "s1", "params": "pointwise"})
+    reg = nona(softstep=SoftStep("s1", "pointwise"))
     model = make_pipeline(StandardScaler(), reg).fit(X, pd.Series(prices, name="price"))
     steps = StepDisplay.from_estimator(model, X_test, n_points=5, ax=Figure().subplots()).steps
     expected = StepDisplay.from_estimator(
@@ -557,12 +546,18 @@ def test_columns_of_a_pipeline_are_those_after_its_steps():
     steps = StandardScaler().set_output(transform="pandas"), nona(n_estimators=1)
     model = make_pipeline(*steps).fit(X[:-4], y[:-4])
     inner, scaled = model[-1], model[0].transform(X)
-    for method in ("attribute_adjustments", "attribute_distances"):
-        found = getattr(unwrap(model), method)(X[-4:], X[:-4], n_neighbors=2)
-        expected = getattr(inner, method)(scaled[-4:], scaled[:-4], n_neighbors=2)
+    for of in ("adjustments", "distances"):
+        found = unwrap(model).attribute(X[-4:], X[:-4], of=of, n_neighbors=2)
+        expected = inner.attribute(scaled[-4:], scaled[:-4], of=of, n_neighbors=2)
         pd.testing.assert_frame_equal(found, expected)
     own = unwrap(model).attribute(None, X[:-4], n_neighbors=1, of="distances")
     assert len(own) == 116
     logs = logarithms(nona(n_estimators=1)).fit(X[:-4], y[:-4])
-    with pytest.raises(ValueError, match="needs targets that are not transformed"):
-        unwrap(logs).attribute(X[-4:], X[:-4])
+    for of in ("adjustments", "predictions"):
+        with pytest.raises(ValueError, match=f"of='{of}' needs targets that are not transformed"):
+            unwrap(logs).attribute(X[-4:], X[:-4], of=of)
+    found, expected = (
+        each.attribute(X[-4:], X[:-4], of="distances")
+        for each in (unwrap(logs), unwrap(logs).estimator)
+    )
+    pd.testing.assert_frame_equal(found, expected)

@@ -18,7 +18,7 @@ from skorch.callbacks import Callback, EpochScoring, Freezer, LRScheduler, Unfre
 from torch import nn
 from torch.utils.data import Dataset
 
-from nona_sklearn import FeatureExtractor, NONARegressor, Rows
+from nona_sklearn import FeatureExtractor, NONARegressor, Rows, TrainingOptions
 from nona_sklearn._network.extractor import ExtractorEmbedding
 from nona_sklearn._network.network import NeighborNetwork
 from nona_sklearn._training import ensemble
@@ -76,13 +76,16 @@ def make_cnn(dropout=0.0):
 
 
 OF_EXTRACTORS = {*FeatureExtractor(nn.Identity).get_params()} - {"module"}
+OF_TRAINING = {*TrainingOptions().get_params()}
 
 
 def images_regressor(extractor=make_cnn, **kwargs):
-    settings = {"max_iter": 8, "batch_size": 16, "random_state": 0}
+    settings = {"max_iter": 8, "random_state": 0}
     options = {name: kwargs.pop(name) for name in OF_EXTRACTORS & kwargs.keys()}
     extractor = FeatureExtractor(extractor, **{"learning_rate": 0.01, **options})
-    return NONARegressor(extractor, **{**settings, **kwargs})
+    options = {name: kwargs.pop(name) for name in OF_TRAINING & kwargs.keys()}
+    training = TrainingOptions(**{"batch_size": 16, **options})
+    return NONARegressor(extractor, training=training, **{**settings, **kwargs})
 
 
 def texts_regressor(**kwargs):
@@ -231,7 +234,7 @@ def test_dropout_trains_and_is_off_in_the_bank():
     [
         ({}, "batch", 1),
         ({"micro_batch_size": 4}, "memory", 1),
-        ({"micro_batch_size": 4, "neighbor_pool": "batch"}, "batch", 1),
+        ({"micro_batch_size": 4, "training__neighbor_pool": "batch"}, "batch", 1),
         ({"feature_extractor": None}, "dataset", 2),
         ({"feature_extractor": None, "trend": None}, "dataset", 5),
     ],
@@ -333,7 +336,7 @@ def test_pickles():
 
 def test_warm_start_goes_on_from_the_extractor():
     X, y = make_images(60)
-    reg = images_regressor(max_iter=5, warm_start=True, early_stopping=False).fit(X, y)
+    reg = images_regressor(max_iter=5, warm_start=True, validation_fraction=None).fit(X, y)
     first = reg.history_[0]["train_loss"]
     assert reg.fit(X, y).history_[0]["train_loss"] < 0.7 * first
 
@@ -657,7 +660,7 @@ def test_accelerate_changes_nothing_on_one_cpu(capsys):
 IN_PROCESSES = {
     "extractor": nn.Flatten,
     "neighbor_pool": "memory",
-    "early_stopping": False,
+    "validation_fraction": None,
     "n_neighbors": None,
     "max_iter": 3,
 }

@@ -23,6 +23,7 @@ from nona_sklearn import (
     Calibration,
     NONAClassifier,
     NONARegressor,
+    SoftStep,
     SoftStepKNeighborsClassifier,
     SoftStepKNeighborsRegressor,
     TableEncoder,
@@ -38,7 +39,7 @@ from nona_sklearn.similarity import SIMILARITIES, l2
 X, Y = load_diabetes(return_X_y=True)
 X, QUERIES, Y = X[:80], X[80:100], Y[:80]
 QUICK = {"n_estimators": 1, "max_iter": 2, "random_state": 0}
-SOFT = {"max_iter": 2, "random_state": 0, "softstep_on": "similarity"}
+SOFT = {"max_iter": 2, "random_state": 0, "softstep": SoftStep("s1")}
 WEIGHTINGS = ("softmax", "gaussian", "sigmoid", "softplus", "softpick", "uniform")
 STEPS = (None, ("s1", "global"), ("s1", "pointwise"), ("s2", "global"), ("s2", "pointwise"))
 
@@ -128,7 +129,7 @@ EACH = {
     "soft classes": (SoftStepKNeighborsClassifier(**SOFT), Y > 100),
     "additive": (SoftStepKNeighborsClassifier(trend="additive", **SOFT), Y > 100),
 }
-ON_RANKS = {"step": "s1", "on": "rank"}
+ON_RANKS = SoftStep("s1", on="rank")
 ENDING = {
     "k": (NONARegressor(n_neighbors=7, **QUICK), Y),
     "k of two": (NONARegressor(n_neighbors=7, n_estimators=2, max_iter=2, random_state=0), Y),
@@ -270,7 +271,7 @@ def assert_streams(similarity, step, weighting, tmp_path):
     name, of = step or (None, "global")
     estimator = NONARegressor(
         similarity=similarity,
-        softstep=name and {"step": name, "params": of},
+        softstep=name and SoftStep(name, of),
         weighting=weighting,
         **QUICK,
     )
@@ -536,9 +537,8 @@ def test_a_raw_table_goes_in(mixed, tmp_path):
 def test_classes_of_unknown_levels_are_those_of_the_estimator(trend, tmp_path):
     table, queries = raw_table()[MIXED], further_rows(raw_table())[MIXED]
     labels = np.c_[np.arange(60) % 5 == 0, np.arange(60) % 2].astype(int)
-    clf = NONAClassifier(trend=trend, table_encoder=TableEncoder(max_categories=20), **QUICK).fit(
-        table, labels
-    )
+    encoder = TableEncoder(max_categories=20)
+    clf = NONAClassifier(table_encoder=encoder, trend=trend, **QUICK).fit(table, labels)
     alone = clf.predict_proba(replace(clf.embed(queries), added=None))
     assert np.abs(np.subtract(clf.predict_proba(queries), alone)).max() > 0.05
     path = tmp_path / "model.onnx"
@@ -726,24 +726,24 @@ def test_times_in_a_column_agree(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("values", "params", "message"),
+    ("values", "encoder", "message"),
     [
         (
             [f"some words {i}" for i in range(40)],
-            {"text_features": "c"},
+            TableEncoder(text_features="c"),
             "text_features must be None for an ONNX graph, .* got column 'c'",
         ),
         (
             pd.Categorical([2**53 + 1, 2] * 20),
-            {},
+            None,
             "column 'c' holds the category 9007199254740993, which float64 does not represent",
         ),
     ],
     ids=["texts", "large numbers"],
 )
-def test_a_column_that_cannot_be_exported_is_named(values, params, message, tmp_path):
+def test_a_column_that_cannot_be_exported_is_named(values, encoder, message, tmp_path):
     table = pd.DataFrame({"n": np.arange(40.0), "c": values})
-    reg = NONARegressor(**params, **QUICK).fit(table, np.arange(40.0))
+    reg = NONARegressor(table_encoder=encoder, **QUICK).fit(table, np.arange(40.0))
     with pytest.raises(ValueError, match=message):
         export_onnx(reg, tmp_path / "model.onnx")
     assert not list(tmp_path.iterdir())
@@ -776,10 +776,10 @@ class Extractor(nn.Linear):
     [
         *(
             (
-                SoftStepKNeighborsRegressor(None, max_iter=2, **step),
-                "softstep_on must be 'similarity' .* got 'rank'",
+                SoftStepKNeighborsRegressor(None, max_iter=2, softstep=step),
+                "for an ONNX graph, or weights end after some number of rows, set by n_neighbors",
             )
-            for step in ({"softstep": "s2"}, {"softstep_params": "pointwise"})
+            for step in ("s2", SoftStep("s1", "pointwise", on="rank"))
         ),
         *(
             (NONARegressor(weighting=name, **QUICK), f"weighting must look at one .* got '{name}'")

@@ -40,6 +40,7 @@ from nona_sklearn import (
     FeatureExtractor,
     NONAClassifier,
     NONARegressor,
+    SoftStep,
     SoftStepKNeighborsClassifier,
     SoftStepKNeighborsRegressor,
     TableEncoder,
@@ -157,14 +158,16 @@ def test_each_weighting_comes_back(weighting, tmp_path):
     "params",
     [
         *({"similarity": name} for name in ("log_l2", "l1", "dot", "cosine")),
-        *({"softstep": {"step": step, "params": "pointwise"}} for step in ("s1", "s2")),
+        *({"softstep": SoftStep(step, "pointwise")} for step in ("s1", "s2")),
         {"adjust": False, "hidden_layer_sizes": ()},
         {"hidden_layer_sizes": [9, 8]},
         {"numerical_embedding": "periodic", "weighting": Softmax(learn_temperature=False)},
         {"weighting": SparseSoftmax(3)},
         {"weighting": Softmax(learn_temperature=False)},
         {"weighting": Preconditioned(4), "random_state": np.random.RandomState(3)},
-        {"early_stopping": False, "device": torch.device("cpu"), "max_time": 9.0},
+        {"validation_fraction": None, "device": torch.device("cpu")},
+        {"training": TrainingOptions(batch_size=16, max_time=9.0)},
+        {"table_encoder": TableEncoder([1], min_frequency=0.1)},
         {"hidden_layer_sizes": np.array([8]), "embedding_dim": np.int64(3)},
     ],
     ids=", ".join,
@@ -195,13 +198,16 @@ def test_parameters_of_several_entries_come_back(estimator, tmp_path):
             kinds = np.ndarray if isinstance(value, np.ndarray) else (list, tuple)
             assert isinstance(parameters[name], kinds)
             assert list(parameters[name]) == list(value)
+        elif isinstance(value, BaseEstimator):  # whose parameters are listed, too
+            assert type(parameters[name]) is type(value)
         else:
             assert parameters[name] == value
 
 
 def test_an_estimator_of_parameters_that_are_arrays_predicts_as_it_did(tmp_path):
-    params = {"categorical_features": np.arange(10) == 1, "hidden_layer_sizes": np.array([8, 8])}
-    estimator = NONARegressor(**ONE, **params).fit(X, Y)
+    encoder = TableEncoder(np.arange(10) == 1)
+    sizes = np.array([8, 8])
+    estimator = NONARegressor(table_encoder=encoder, hidden_layer_sizes=sizes, **ONE).fit(X, Y)
     loaded = again(estimator, tmp_path)
     assert_alike(loaded, estimator, X)
     np.testing.assert_array_equal(loaded.fit(X, Y).predict(X), estimator.predict(X))
@@ -972,11 +978,17 @@ def test_parameters_that_have_come_since_are_as_by_default(tmp_path):
     nona_sklearn.save(NONARegressor(max_iter=7, training=TrainingOptions(max_time=3)), path)
 
     def older(content):
-        name, parameters, fitted = content["estimator"]
-        del parameters["max_time"]
-        return {"estimator": [name, parameters, fitted]}
+        del content["estimator"][1]["training"]["estimator"][1]["max_time"]
+        return content
+
+    def much_older(content):
+        del content["estimator"][1]["training"]
+        return content
 
     rewrite(path, older)
+    loaded = nona_sklearn.load(path)
+    assert repr(loaded) == "NONARegressor(max_iter=7, training=TrainingOptions())"
+    rewrite(path, much_older)
     assert repr(nona_sklearn.load(path)) == "NONARegressor(max_iter=7)"
 
 
@@ -1467,6 +1479,85 @@ def test_shards_of_version_0_2_0_predict_as_they_did():
     with np.load(folder / "expected.npz") as expected:
         found = nona_sklearn.ShardedNeighbors(folder / "shards").predict(expected["X"])
         np.testing.assert_allclose(found, expected["NONARegressor"], rtol=0, atol=1e-5)
+
+
+FLAT = STORED.parent / "flat_parameters"
+NESTED = {
+    "NONARegressor": NONARegressor(
+        table_encoder=TableEncoder([2], max_categories=8),
+        hidden_layer_sizes=(4,),
+        embedding_dim=3,
+        softstep=SoftStep("s2", "pointwise"),
+        n_neighbors=9,
+        trend=None,
+        validation_fraction=None,
+        training=TrainingOptions(
+            batch_size=32, learning_rate_init=0.01, weight_decay=1e-3, max_time=60.0
+        ),
+        **ONE,
+    ),
+    "SoftStepKNeighborsClassifier": SoftStepKNeighborsClassifier(
+        table_encoder=TableEncoder([2]),
+        softstep=SoftStep("s2", "pointwise"),
+        trend=None,
+        training=TrainingOptions(batch_size=16, pool_size=24, n_iter_no_change=5),
+        **QUICK,
+    ),
+}
+
+
+@OF_ANOTHER_SKLEARN
+@pytest.mark.parametrize("name", NESTED)
+def test_files_whose_parameters_are_not_nested_predict_as_they_did(name, tmp_path):
+    """Options of training, of the encoder and of the step were parameters of the estimators."""
+    loaded = nona_sklearn.load(FLAT / f"{name}.safetensors")
+    for each in loaded, again(loaded, tmp_path):
+        assert repr(each) == repr(NESTED[name])
+        method = each.predict_proba if "Classifier" in name else each.predict
+        with np.load(FLAT / "expected.npz") as expected:
+            np.testing.assert_allclose(method(expected["X"]), expected[name], rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("estimator", "parameters"),
+    [
+        (NONARegressor(validation_fraction=None), {"early_stopping": False}),
+        (
+            SoftStepKNeighborsRegressor(),
+            {"early_stopping": False, "validation_fraction": 0.15, "pool_size": 1024},
+        ),
+        (
+            SoftStepKNeighborsRegressor(validation_fraction=0.2),
+            {"early_stopping": True, "validation_fraction": 0.2, "softstep_on": "rank"},
+        ),
+        (
+            SoftStepKNeighborsRegressor(softstep=SoftStep("s1")),
+            {"softstep": "s1", "softstep_on": "similarity"},
+        ),
+        (
+            NONAClassifier(softstep=SoftStep("s1", on="rank")),
+            {"softstep": {"step": "s1", "on": "rank"}},
+        ),
+        (
+            NONARegressor(training=TrainingOptions(pool_size=1024)),
+            {"pool_size": 1024, "neighbor_pool": "auto", "max_time": None, "callbacks": None},
+        ),
+        (
+            NONARegressor(table_encoder=TableEncoder(np.array([True, False]))),
+            {"categorical_features": np.array([True, False]), "max_categories": 64},
+        ),
+        (
+            NONARegressor(table_encoder=TableEncoder(text_features={"note": CountVectorizer()})),
+            {"text_features": {"note": CountVectorizer()}, "categorical_features": "from_dtype"},
+        ),
+    ],
+    ids=str,
+)
+def test_parameters_that_are_not_nested_are_upgraded(estimator, parameters):
+    """In the state of a pickle, as in a file."""
+    upgraded = type(estimator)()
+    upgraded.__setstate__({"trend": "auto", "n_neighbors": "auto", **parameters})
+    assert repr(upgraded) == repr(estimator)
 
 
 ADDITIVE = STORED.parent / "additive_trend"

@@ -46,8 +46,8 @@ from nona_sklearn.weighting import SparseSoftmax
 
 SCALING = Path(__file__).parents[2] / "docs" / "scaling.md"
 QUICK = {"max_iter": 2, "random_state": 0}
-POINTWISE = {"step": "s2", "params": "pointwise"}
-ON_RANKS = {"step": "s1", "on": "rank"}
+POINTWISE = SoftStep("s2", "pointwise")
+ON_RANKS = SoftStep("s1", on="rank")
 ONE = {"n_estimators": 1, **QUICK}
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((150, 4))
@@ -109,8 +109,8 @@ def assert_same_rows(ours, expected):
         ),
         (NONAClassifier(n_estimators=2, **QUICK), KIND),
         (NONAClassifier(**ONE), np.stack([KIND, KIND[::-1]], axis=1)),
-        (SoftStepKNeighborsRegressor(softstep=SoftStep("s1", on="similarity"), **QUICK), Y),
-        (SoftStepKNeighborsClassifier(softstep=SoftStep("s1", on="similarity"), **QUICK), KIND),
+        (SoftStepKNeighborsRegressor(softstep=SoftStep("s1"), **QUICK), Y),
+        (SoftStepKNeighborsClassifier(softstep=SoftStep("s1"), **QUICK), KIND),
         (NONARegressor(trend="kernel", n_estimators=2, **QUICK), np.stack([Y, -Y], axis=1)),
         (NONARegressor(trend="kernel", n_neighbors=None, **ONE), Y),
         (NONAClassifier(trend="kernel", **ONE), KIND),
@@ -142,8 +142,8 @@ TABLE = pd.DataFrame(X, [f"row {i}" for i in range(150)], list("abcd")).assign(
 TABLE_QUERIES = TABLE[:30].add_prefix("query ", axis=0).assign(a=lambda table: table.a + 0.1)
 CALLS = {
     "predict, return_std": lambda e, X: e.predict(X, return_std=True),
-    "predict, quantiles": lambda e, X: e.predict_quantiles(X, quantiles=[0.1, 0.5]),
     "predict_quantiles": lambda e, X: e.predict_quantiles(X),
+    "predict_quantiles, quantiles": lambda e, X: e.predict_quantiles(X, [0.1, 0.5]),
     "predict_cdf": lambda e, X: e.predict_cdf(X, [0.0, 1.0]),
     "sample_y": lambda e, X: e.sample_y(X, 3),
     "predict": lambda e, X: e.predict(X),
@@ -152,15 +152,13 @@ CALLS = {
     "kneighbors": lambda e, X: e.kneighbors(X),
     "kneighbors, return_names": lambda e, X: e.kneighbors(X, 3, return_names=True),
     "heaviest_neighbors": lambda e, X: e.heaviest_neighbors(X, 3, return_names=True),
-    "distance_to_bank": lambda e, X: e.neighborhood(X)["distance"],
-    "effective_n_neighbors": lambda e, X: e.neighborhood(X)["effective_n_neighbors"],
-    "n_nonzero_weights": lambda e, X: e.neighborhood(X)["n_nonzero_weights"],
+    "neighborhood": lambda e, X: e.neighborhood(X),
     "explain": lambda e, X: e.explain(X),
     "explain, n_neighbors": lambda e, X: e.explain(X, 4),
     "explain, features": lambda e, X: e.explain(X, n_neighbors=2, features=TABLE),
-    "attribute_adjustments": lambda e, X: e.attribute(X, TABLE, n_neighbors=3),
-    "attribute_distances": lambda e, X: e.attribute(X, TABLE, n_neighbors=3, of="distances"),
-    "attribute_predictions": lambda e, X: e.attribute(X, of="predictions"),
+    "attribute": lambda e, X: e.attribute(X, TABLE, n_neighbors=3),
+    "attribute, distances": lambda e, X: e.attribute(X, TABLE, of="distances", n_neighbors=3),
+    "attribute, predictions": lambda e, X: e.attribute(X, of="predictions"),
 }
 
 
@@ -223,7 +221,7 @@ def test_each_method_is_that_of_the_whole_bank(estimator, y, tmp_path, monkeypat
         (NONARegressor(n_estimators=2, **QUICK), Y),
         (NONARegressor(**ONE), np.stack([Y, -Y], axis=1)),
         (NONARegressor(adjust=False, softstep="s1", similarity="dot", **ONE), Y),
-        (SoftStepKNeighborsRegressor(softstep=SoftStep("s1", on="similarity"), **QUICK), Y),
+        (SoftStepKNeighborsRegressor(softstep=SoftStep("s1"), **QUICK), Y),
         (NONARegressor(n_estimators=2, weighting="sparse_softmax", **QUICK), Y),
         (SoftStepKNeighborsRegressor(similarity="l1", **QUICK), Y),
         (NONARegressor(weighting="entmax", **ONE), Y),
@@ -1292,7 +1290,7 @@ def wait(*args):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_a_search_fits_its_candidates_on_dask_workers(cluster):
-    grid = {"learning_rate_init": [0.003, 0.03]}
+    grid = {"training__learning_rate_init": [0.003, 0.03]}
     search = GridSearchCV(NONARegressor(**ONE), grid, cv=2)
     expected = clone(search).fit(X, Y).cv_results_["mean_test_score"]
     with joblib.parallel_config("dask"):

@@ -1,12 +1,14 @@
 """Weight averaging: epochs are judged by the running average of their steps' weights."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from skorch.callbacks import Callback
 from torch import nn
 
-from nona_sklearn import NONARegressor
+from nona_sklearn import NONARegressor, TrainingOptions
 
 EPOCHS = 4
 
@@ -47,13 +49,18 @@ def fit(data, average=None, **changes):
         "adjust": False,
         "hidden_layer_sizes": (8,),
         "numerical_embedding": None,
-        "callbacks": [Watch()],
+        "training": TrainingOptions(callbacks=[Watch()]),
         "random_state": 0,
     }
     reg = NONARegressor(**settings | changes)
     with pytest.MonkeyPatch.context() as patch:
         if average is not None:
-            patch.setitem(reg._architecture().automatic, "average", average)
+            make = NONARegressor._architecture
+            patch.setattr(
+                NONARegressor,
+                "_architecture",
+                lambda self: replace(make(self), averages=average),
+            )
         return reg.fit(*data)
 
 
@@ -65,16 +72,16 @@ def average(steps):
     return mean
 
 
-@pytest.mark.parametrize("early_stopping", [True, False])
-def test_an_epoch_is_kept_as_the_average_of_its_steps(data, early_stopping):
-    reg = fit(data, early_stopping=early_stopping)
+@pytest.mark.parametrize("validation_fraction", [0.15, None])
+def test_an_epoch_is_kept_as_the_average_of_its_steps(data, validation_fraction):
+    reg = fit(data, validation_fraction=validation_fraction)
     steps, ends = Watch.steps, Watch.ends
     an_epoch = len(steps) // EPOCHS
     # Steps are float32, and so is their average: rounded once for each of them.
     close = {"atol": len(steps) * torch.finfo(torch.float32).eps, "rtol": 0}
     for i, end in enumerate(ends, start=1):
         torch.testing.assert_close(end, average(steps[: i * an_epoch]), **close)
-    which = "valid_loss_best" if early_stopping else "train_loss_best"
+    which = "valid_loss_best" if validation_fraction else "train_loss_best"
     best = max(i for i, epoch in enumerate(reg.history_) if epoch[which])
     kept = reg.network_.embedding.layers[0].weight
     torch.testing.assert_close(kept, ends[best], atol=0, rtol=0)
@@ -98,7 +105,7 @@ def test_without_it_an_epoch_is_kept_as_it_ended(data):
 
 
 def test_an_extractor_is_averaged_only_if_average_is_true(data):
-    settings = {"feature_extractor": lambda: nn.Linear(2, 4), "callbacks": None, "max_iter": 2}
+    settings = {"feature_extractor": lambda: nn.Linear(2, 4), "training": None, "max_iter": 2}
     auto, without, averaged = (
         fit(data, **settings, average=average).predict(data[0]) for average in (None, False, True)
     )

@@ -143,7 +143,8 @@ def test_networks_that_train_at_the_same_time_have_more_time(
 
     monkeypatch.setattr(ensemble, "train_network", spy)
     torch.set_num_threads(n_threads)
-    reg = nona(feature_extractor=extractor, n_estimators=3, max_iter=1, max_time=12.0)
+    options = TrainingOptions(max_time=12.0)
+    reg = nona(feature_extractor=extractor, n_estimators=3, max_iter=1, training=options)
     with joblib.parallel_config("threading", n_jobs=n_jobs):
         fit(reg, plane)
     assert sorted(seen) == shares
@@ -156,7 +157,8 @@ def test_networks_that_train_at_the_same_time_have_more_time(
 def test_a_tiny_budget_is_an_epoch_of_each_network(estimator, plane, monkeypatch):
     """That of max_iter=1, with all that follows training, if it is no worse than the mean."""
     monkeypatch.setattr(refinement, "loss_relative_to_mean", lambda *args: 1.0)
-    short, one = fit(estimator, plane, max_time=MOMENT), fit(estimator, plane, max_iter=1)
+    short = fit(estimator, plane, training__max_time=MOMENT)
+    one = fit(estimator, plane, max_iter=1)
     assert set(reasons(short)) == {(1, "max_time")}
     np.testing.assert_array_equal(short.predict(plane[1]), one.predict(plane[1]))
     assert hasattr(short, "bank_") == hasattr(one, "bank_")
@@ -165,7 +167,7 @@ def test_a_tiny_budget_is_an_epoch_of_each_network(estimator, plane, monkeypatch
 @pytest.mark.slow
 @EACH
 def test_a_large_budget_changes_nothing(estimator, plane):
-    limited, free = (fit(estimator, plane, max_iter=3, max_time=t) for t in (AGES, None))
+    limited, free = (fit(estimator, plane, max_iter=3, training__max_time=t) for t in (AGES, None))
     np.testing.assert_array_equal(limited.predict(plane[1]), free.predict(plane[1]))
     assert reasons(limited) == reasons(free)
     for one, other in zip(limited.history_, free.history_, strict=True):
@@ -182,7 +184,8 @@ def test_networks_share_the_time(plane, clock, max_time, epochs):
 
     An epoch takes a second. The users' callbacks see the last one, too.
     """
-    reg = fit(nona(n_estimators=3, max_iter=9, max_time=max_time, callbacks=[clock()]), plane)
+    options = TrainingOptions(max_time=max_time, callbacks=[clock()])
+    reg = fit(nona(n_estimators=3, max_iter=9, training=options), plane)
     assert reasons(reg) == [(n, "max_time") for n in epochs]
     assert clock.now == sum(epochs)
 
@@ -198,7 +201,8 @@ def test_preparation_takes_its_time_from_training(plane, clock, monkeypatch, own
         return prepare(*args, **kwargs)
 
     monkeypatch.setattr(owner, name, slowly)
-    reg = fit(nona(n_estimators=1, max_iter=20, max_time=10, callbacks=[clock()]), plane)
+    options = TrainingOptions(max_time=10, callbacks=[clock()])
+    reg = fit(nona(n_estimators=1, max_iter=20, training=options), plane)
     assert reasons(reg) == [(6, "max_time")]
 
 
@@ -213,8 +217,8 @@ def test_time_is_left_to_embed_the_training_rows(plane, clock, monkeypatch):
 
     monkeypatch.setattr(fitting, "embed", slowly)
     n_rows = len(plane[0])
-    params = {"n_estimators": 1, "max_iter": 20, "max_time": n_rows / 50 + 5.1}
-    reg = fit(nona(**params, callbacks=[clock()]), plane)
+    options = TrainingOptions(max_time=n_rows / 50 + 5.1, callbacks=[clock()])
+    reg = fit(nona(n_estimators=1, max_iter=20, training=options), plane)
     assert reasons(reg) == [(5, "max_time")]
 
 
@@ -231,18 +235,18 @@ def test_networks_of_short_time_on_paper():
 @pytest.mark.parametrize(
     ("params", "n_networks"),
     [
-        ({"max_time": 100, "trend": None}, 2),
-        ({"max_time": 1}, 1),
-        ({"max_time": 1e6}, 2),
-        ({"max_time": 1e6, "trend": None}, 5),
+        ({"training__max_time": 100, "trend": None}, 2),
+        ({"training__max_time": 1}, 1),
+        ({"training__max_time": 1e6}, 2),
+        ({"training__max_time": 1e6, "trend": None}, 5),
         ({}, 2),
-        ({"max_time": 1, "n_estimators": 3}, 3),
+        ({"training__max_time": 1, "n_estimators": 3}, 3),
     ],
 )
 def test_of_short_time_there_are_fewer_networks(plane, clock, monkeypatch, params, n_networks):
     """Where an epoch takes two seconds, and parameters do not set their number."""
     monkeypatch.setattr(fitting, "pace_of", lambda *args: Pace(epoch=2.0, refinement=0.0))
-    reg = fit(nona(**{"n_estimators": "auto", "max_iter": 1} | params), plane)
+    reg = fit(nona(max_iter=1), plane, **{"n_estimators": "auto"} | params)
     assert reg.n_estimators_ == n_networks
 
 
@@ -256,18 +260,15 @@ def test_the_pace_is_that_of_some_rows(plane, monkeypatch):
 
     monkeypatch.setattr(loop, "train_once", train_once)
     monkeypatch.setattr(loop, "TRIED_ROWS", 50)
-    config = nona(pool_size=20)._architecture().config(1000)
+    options = TrainingOptions(pool_size=20)
+    config = nona(training=options)._architecture().config(1000)
     sample = Sample(torch.zeros(1000, 2), torch.zeros(1000))
     assert loop.measure_pace(None, sample, config) == (20.0, 40.0)
     monkeypatch.setattr(loop, "EPOCH_ROWS", 500)
     monkeypatch.setattr(loop, "FOLLOWING_ROWS", 100)
     assert loop.measure_pace(None, sample, config) == (10.0, 2.0)
     monkeypatch.setattr(loop, "CALIBRATING_ROWS", 400)  # in a given space
-    given = (
-        SoftStepKNeighborsRegressor(training=TrainingOptions(pool_size=20))
-        ._architecture()
-        .config(1000)
-    )
+    given = SoftStepKNeighborsRegressor(training=options)._architecture().config(1000)
     assert loop.measure_pace(None, sample, given) == (10.0, 8.0)
     assert tried == [(50, 1)] * 3
 
@@ -279,7 +280,8 @@ def test_the_pace_is_that_of_as_many_threads_as_a_network_has(n_threads, callbac
     before = torch.get_num_threads()
     torch.set_num_threads(n_threads)
     try:
-        config = nona(callbacks=callbacks)._architecture().config(100)
+        options = TrainingOptions(callbacks=callbacks)
+        config = nona(training=options)._architecture().config(100)
         found = ensemble.pace_of(None, None, config, None)
         assert torch.get_num_threads() == n_threads
     finally:
@@ -297,7 +299,8 @@ def test_time_is_left_for_what_follows_training(plane, clock, monkeypatch):
         return refine(*args, **kwargs)
 
     monkeypatch.setattr(loop, "refine_on_bank", slowly)
-    reg = fit(nona(n_estimators=2, max_iter=20, max_time=20, callbacks=[clock()]), plane)
+    options = TrainingOptions(max_time=20, callbacks=[clock()])
+    reg = fit(nona(n_estimators=2, max_iter=20, training=options), plane)
     assert reasons(reg) == [(5, "max_time"), (6, "max_time")]
     assert clock.now == 17
 
@@ -306,12 +309,13 @@ def test_time_is_left_for_what_follows_training(plane, clock, monkeypatch):
 def test_the_best_epoch_so_far_is_kept(plane, clock, monkeypatch):
     """As where max_iter ends training at the same epoch, though the last one is worse."""
     monkeypatch.setattr(refinement, "loss_relative_to_mean", lambda *args: 1.0)  # as of max_iter
-    params = {"n_estimators": 1, "learning_rate_init": 0.3, "callbacks": [clock()]}
-    free = fit(nona(max_iter=30, n_iter_no_change=30, **params), plane)
+    options = TrainingOptions(learning_rate_init=0.3, callbacks=[clock()])
+    reg = nona(n_estimators=1, training=options)
+    free = fit(reg, plane, max_iter=30, training__n_iter_no_change=30)
     n = next(epoch["epoch"] for epoch in free.history_ if not epoch["valid_loss_best"])
     clock.now = 0.0
-    timed = fit(nona(max_iter=50, max_time=n, **params), plane)
-    counted = fit(nona(max_iter=n, **params), plane)
+    timed = fit(reg, plane, max_iter=50, training__max_time=n)
+    counted = fit(reg, plane, max_iter=n)
     assert reasons(timed) == [(n, "max_time")]
     assert not timed.history_[-1]["valid_loss_best"]
     np.testing.assert_array_equal(timed.predict(plane[1]), counted.predict(plane[1]))
@@ -328,7 +332,8 @@ def train_until(deadline, clock):
     torch.manual_seed(0)
     X = torch.randn(40, 2)
     network = NeighborNetwork(torch.nn.Linear(2, 2), NONAHead(learn_temperature=True))
-    config = nona(max_iter=2, callbacks=[TwoSeconds()])._architecture().config(40)
+    options = TrainingOptions(callbacks=[TwoSeconds()])
+    config = nona(max_iter=2, training=options)._architecture().config(40)
     slot = loop.Slot(deadline)
     return loop.train_network(network, Sample(X, X[:, 0]), None, config, seed=0, slot=slot)[1]
 
@@ -340,13 +345,14 @@ def test_no_epoch_begins_that_would_end_too_late(clock, deadline, n_epochs):
 
 
 def test_a_budget_may_be_of_any_type(plane):
-    assert reasons(fit(nona(max_time=np.float32(60)), plane)) == [(4, "max_iter")] * 2
+    reg = fit(nona(), plane, training__max_time=np.float32(60))
+    assert reasons(reg) == [(4, "max_iter")] * 2
 
 
 @pytest.mark.parametrize("max_time", [0, -1.0, math.nan, math.inf, "long"])
 def test_a_budget_is_a_positive_number(plane, max_time):
-    with pytest.raises(ValueError, match="'max_time' parameter of NONARegressor"):
-        fit(nona(max_time=max_time), plane)
+    with pytest.raises(ValueError, match="'max_time' parameter of TrainingOptions"):
+        fit(nona(), plane, training__max_time=max_time)
 
 
 def test_a_budget_holds_under_accelerate(plane):
@@ -356,8 +362,8 @@ def test_a_budget_holds_under_accelerate(plane):
         extractor = FeatureExtractor(
             torch.nn.Identity, accelerator=lambda: accelerate.Accelerator(cpu=True)
         )
-        reg = nona(max_time=max_time, feature_extractor=extractor)
-        assert reasons(fit(reg, plane)) == [end] * 2
+        reg = fit(nona(feature_extractor=extractor), plane, training__max_time=max_time)
+        assert reasons(reg) == [end] * 2
 
 
 # -- convergence ------------------------------------------------------------------------------
@@ -378,7 +384,7 @@ def test_training_that_max_iter_ends_has_not_converged(estimator, plane):
 @pytest.mark.slow
 def test_networks_that_had_enough_are_not_counted(plane):
     """Those of the shortest training have spent their patience in the last epoch, too."""
-    reg = nona(max_iter=100, n_iter_no_change=2, n_estimators=4)
+    reg = nona(max_iter=100, n_estimators=4, training=TrainingOptions(n_iter_no_change=2))
     lengths = [n for n, _ in reasons(fit(reg, plane))]
     n_cut = sum(length > min(lengths) for length in lengths)
     assert n_cut  # else all were as long, and this test would not distinguish them
@@ -390,16 +396,19 @@ def test_networks_that_had_enough_are_not_counted(plane):
 @pytest.mark.parametrize(
     ("params", "reason"),
     [
-        ({"max_iter": 500, "n_iter_no_change": 1}, "no change"),
-        ({"max_iter": 500, "n_iter_no_change": 1, "early_stopping": False}, "no change"),
-        ({"max_time": MOMENT}, "max_time"),
+        ({"max_iter": 500, "training__n_iter_no_change": 1}, "no change"),
+        (
+            {"max_iter": 500, "training__n_iter_no_change": 1, "validation_fraction": None},
+            "no change",
+        ),
+        ({"training__max_time": MOMENT}, "max_time"),
     ],
     ids=["patience", "patience of the training loss", "max_time"],
 )
 def test_early_stopping_and_max_time_do_not_warn(plane, params, reason):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        fitted = fit(nona(**params), plane)
+        fitted = fit(nona(), plane, **params)
     assert {why for _, why in reasons(fitted)} == {reason}
 
 

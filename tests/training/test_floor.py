@@ -5,6 +5,7 @@ import pickle
 import numpy as np
 import pytest
 import torch
+from sklearn.base import clone
 from torch import nn
 
 from nona_sklearn import NONAClassifier, NONAHead, NONARegressor, TrainingOptions, load, save
@@ -20,8 +21,8 @@ RNG = np.random.default_rng(0)
 X = RNG.normal(size=(60, 3))
 Y = 2 * X[:, 0] + RNG.normal(size=60)  # what attempts are worth is set by hand
 QUERIES = np.r_[X[:3], 10 * RNG.normal(size=(3, 3))]
-QUICK = {"n_estimators": 1, "hidden_layer_sizes": (8,), "n_iter_no_change": 2, "random_state": 0}
-QUICK |= {"similarity": "l2"}
+QUICK = {"n_estimators": 1, "hidden_layer_sizes": (8,), "similarity": "l2", "random_state": 0}
+QUICK |= {"training": TrainingOptions(n_iter_no_change=2)}
 IN_VAIN = pytest.mark.filterwarnings("ignore:.*networks predict validation rows no better")
 
 
@@ -95,25 +96,25 @@ def test_equal_targets_leave_nothing_to_predict():
 
 def test_a_training_in_vain_is_repeated_at_a_lower_rate(attempts):
     rates = attempts(1.5, 0.9)
-    reg = NONARegressor(training=TrainingOptions(learning_rate_init=0.01), **QUICK).fit(X, Y)
+    reg = clone(NONARegressor(**QUICK)).set_params(training__learning_rate_init=0.01).fit(X, Y)
     assert rates == [0.01, RETRY_RATE * 0.01]
     assert in_vain(reg) == [False]
-    slow = {**QUICK, "learning_rate_init": RETRY_RATE * 0.01}
     attempts(0.9)
-    expected = NONARegressor(**slow).fit(X, Y)
+    slow = clone(reg).set_params(training__learning_rate_init=RETRY_RATE * 0.01)
+    expected = slow.fit(X, Y)
     np.testing.assert_array_equal(reg.predict(QUERIES), expected.predict(QUERIES))
     assert [e["valid_loss"] for e in reg.history_] == [e["valid_loss"] for e in expected.history_]
 
 
 @pytest.mark.parametrize(
     ("params", "loss"),
-    [({}, 1.0), ({}, 1 + 5e-5), ({"max_time": 1e-9}, 1.5), ({"warm_start": True}, 1.5)],
+    [({}, 1.0), ({}, 1 + 5e-5), ({"training__max_time": 1e-9}, 1.5), ({"warm_start": True}, 1.5)],
 )
 @IN_VAIN
 def test_others_are_trained_once(params, loss, attempts):
     """A training that was short, or that will go on, is not repeated."""
     rates = attempts(loss)
-    reg = NONARegressor(**QUICK | params).fit(X, Y)
+    reg = clone(NONARegressor(**QUICK)).set_params(**params).fit(X, Y)
     assert len(rates) == 1
     assert in_vain(reg) == [loss > 1 + LEAST_GAIN]
 

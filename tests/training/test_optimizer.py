@@ -14,7 +14,7 @@ def test_its_steps_are_adamw_s():
     for network, kind in (ours, QuietAdamW), (theirs, torch.optim.AdamW):
         groups = [{"params": network[0].parameters(), "weight_decay": 0.0}]
         groups.append({"params": network[2].parameters(), "lr": 0.1})
-        optimizers.append(kind(groups, lr=0.01, fused=True, weight_decay=0.5))
+        optimizers.append(kind(groups, lr=0.01, weight_decay=0.5, fused=True))
     for _ in range(3):
         for network, optimizer in zip((ours, theirs), optimizers, strict=True):
             optimizer.zero_grad()

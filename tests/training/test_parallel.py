@@ -73,7 +73,7 @@ def test_a_failure_in_a_thread_is_raised_and_the_earlier_model_stays(plane):
     before, prediction = vars(model).copy(), model.predict(X_test)
     with pytest.raises(ValueError, match="training diverged with learning_rate_init=1e\\+30"):
         model.set_params(training__learning_rate_init=1e30).fit(X, y)
-    assert {**vars(model), "learning_rate_init": "auto"} == before
+    assert {**vars(model), "training": None} == before
     np.testing.assert_array_equal(model.predict(X_test), prediction)
 
 
@@ -262,7 +262,7 @@ def test_tables_of_epochs_do_not_mix(plane, capsys):
 FIT = """
 import hashlib, sys, warnings
 import numpy as np, pandas as pd
-from nona_sklearn import NONAClassifier, NONARegressor, SoftStepKNeighborsRegressor
+from nona_sklearn import NONAClassifier, NONARegressor, SoftStepKNeighborsRegressor, TableEncoder
 
 warnings.simplefilter("ignore")
 rng = np.random.default_rng(0)
@@ -273,7 +273,8 @@ table = pd.DataFrame({
     "note": rng.choice(["a view", "the harbour", "noise"], 120),
 })
 y = table["a"] + (table["note"] == "noise")
-params = {"max_iter": 1, "random_state": 0, "text_features": ["note"]}
+encoder = TableEncoder(text_features=["note"])
+params = {"max_iter": 1, "random_state": 0, "table_encoder": encoder}
 networks = params | {"n_estimators": 2, "n_jobs": int(sys.argv[1])}
 found = [
     NONARegressor(**networks).fit(table, y, groups=table["level"]).predict(table),

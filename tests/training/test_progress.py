@@ -13,7 +13,12 @@ import torch
 from skorch.callbacks import Callback
 from tqdm import tqdm
 
-from nona_sklearn import NONAClassifier, NONARegressor, SoftStepKNeighborsRegressor
+from nona_sklearn import (
+    NONAClassifier,
+    NONARegressor,
+    SoftStepKNeighborsRegressor,
+    TrainingOptions,
+)
 from nona_sklearn._data import source
 from nona_sklearn._training import progress
 from nona_sklearn._training.ensemble import CountedParallel
@@ -56,7 +61,7 @@ def states(text):
 
 def test_it_names_network_epoch_and_best_loss(plane, capsys):
     X, _, y, _ = plane
-    reg = nona(max_iter=6, callbacks=[Spoil()]).fit(X, y)
+    reg = nona(max_iter=6, training=TrainingOptions(callbacks=[Spoil()])).fit(X, y)
     out, err = capsys.readouterr()
     expected = ["0 of 2 networks trained"]
     for i in range(2):
@@ -197,8 +202,9 @@ def test_the_caller_counts_what_comes_back(capsys):
 def test_processes_come_back_one_by_one(plane, capfd):
     """Their budget is that of the fit; what they would print themselves is not shown."""
     X, X_test, y, _ = plane
-    alone = nona(max_time=1e-9, verbose=0).fit(X, y)
-    reg = nona(max_time=1e-9, n_jobs=2).fit(X, y)
+    options = TrainingOptions(max_time=1e-9)
+    alone = nona(training=options, verbose=0).fit(X, y)
+    reg = nona(training=options, n_jobs=2).fit(X, y)
     lines = states(capfd.readouterr().err)
     assert lines[0] == "0 of 2 networks trained"
     assert lines[-1] == "2 of 2 networks trained"
@@ -225,7 +231,7 @@ class Fail(Callback):
 def test_a_fit_that_fails_ends_its_line(plane, capsys, error):
     """The fixture checks that it is closed."""
     with pytest.raises(type(error)):
-        nona(callbacks=[Fail(error)]).fit(plane[0], plane[2])
+        nona(training=TrainingOptions(callbacks=[Fail(error)])).fit(plane[0], plane[2])
     err = capsys.readouterr().err
     assert err.endswith("\n")
     assert states(err)[-1] == "0 of 2 networks trained"

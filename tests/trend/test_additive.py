@@ -344,7 +344,7 @@ def test_validation_rows_choose_what_is_kept():
     random = np.random.RandomState(0)
     noise = random.randn(300)
     for set_aside in ({}, {"X_val": NEW, "y_val": random.randn(200)}):
-        reg = knn(early_stopping=True).fit(X, Y + 3 * noise, **set_aside)
+        reg = knn(validation_fraction=0.15).fit(X, Y + 3 * noise, **set_aside)
         assert reg.bank_.neighbors.offset.kept < 0.7
 
 
@@ -357,12 +357,12 @@ def test_it_fades_by_euclidean_distances_under_any_similarity(similarity):
     assert radius == pytest.approx(TRUST_FACTOR * nearest.max().item(), rel=1e-4)
 
 
-@pytest.mark.parametrize("set_aside", [True, False])
+@pytest.mark.parametrize("set_aside", [0.15, None])
 def test_what_is_kept_of_residuals_is_that_of_leave_one_out(set_aside):
     """The kernel leaves the row out of its neighbours' residuals, too, as predictions do."""
     rows, targets = X[:200], Y[:200] + np.random.RandomState(0).randn(200)
     options = {"trend": "kernel", "similarity": "log_l2"}
-    reg = knn(early_stopping=set_aside, **options).fit(rows, targets)
+    reg = knn(validation_fraction=set_aside, **options).fit(rows, targets)
     (valid,) = reg.validation_indices_ if set_aside else [np.arange(200)]
     found = []
     for kept in (0.0, 1.0):
@@ -383,7 +383,7 @@ def test_what_is_kept_of_residuals_is_that_of_leave_one_out(set_aside):
 @pytest.mark.parametrize("trend", ["additive", "kernel", Ridge()])
 def test_a_model_of_linear_targets_is_not_in_vain(trend):
     """Neighbours have nothing to add there, but predictions are far better than the mean."""
-    reg = knn(trend=trend, early_stopping=True, max_iter=50).fit(X, X @ [1.0, 2.0, 3.0])
+    reg = knn(trend=trend, validation_fraction=0.15, max_iter=50).fit(X, X @ [1.0, 2.0, 3.0])
     assert "in_vain" not in reg.history_[-1]
     assert reg.score(NEW, NEW @ [1.0, 2.0, 3.0]) > 0.95
 

@@ -20,6 +20,7 @@ from nona_sklearn import (
     SoftStepKNeighborsClassifier,
     SoftStepKNeighborsRegressor,
     TableEncoder,
+    TrainingOptions,
     counterfactuals,
     explore,
     export_onnx,
@@ -218,7 +219,7 @@ def test_values_at_rows_are_of_other_groups():
 def test_rows_with_times_weights_or_a_validation_set(kind):
     parts, table, queries, trend = {}, X, QUERIES, piped()
     if kind == "times":
-        parts = {"times": np.arange(90.0), "half_life": 50.0}
+        parts = {"times": np.arange(90.0)}
     if kind == "column of times":
         table, queries = X.assign(day=np.arange(90.0)), QUERIES.assign(day=np.linspace(20, 99, 30))
         parts = {"times": "day"}
@@ -229,7 +230,9 @@ def test_rows_with_times_weights_or_a_validation_set(kind):
         table, others = X[:60], np.c_[Y, -Y][60:90]
         parts = {"X_val": X[60:], "y_val": others, "add_validation": True}
     y = np.c_[Y, -Y][: len(table)]
-    model = fit(model_of(similarity="features", trend=trend), table, y, **parts)
+    half_life = 50.0 if kind == "times" else None
+    model = model_of(similarity="features", trend=trend, half_life=half_life)
+    model = fit(model, table, y, **parts)
     assert len(model.bank_) == len(trained(model)[1]) == (60 if kind == "weights" else 90)
     found, sums = model.explain(queries), model.predict(queries)
     for i in (0, 1):
@@ -255,8 +258,8 @@ def test_parts_of_predictions_and_adjustments_sum(fitted):
 
 def test_importances_are_of_the_columns_that_the_model_uses():
     """With networks that have learned nothing, "age" is of the model alone."""
-    y, params = X["age"].to_numpy(), {"learning_rate_init": 1e-9, "max_iter": 1}
-    with_model = fit(model_of(**params), y=y)
+    y, options = X["age"].to_numpy(), TrainingOptions(learning_rate_init=1e-9)
+    with_model = fit(model_of(training=options, max_iter=1), y=y)
     size, age, kind = with_model.feature_importances_
     assert age > 5 * max(size, kind)
     edited = copy.deepcopy(with_model).remove_neighbors(ids=[0])

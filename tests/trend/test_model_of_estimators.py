@@ -300,7 +300,7 @@ def test_relations_of_rows_and_several_outputs(kind):
     if kind == "groups":
         parts = {"groups": RNG.integers(0, 20, size=90)}
     if kind == "times":
-        parts = {"times": np.arange(90.0), "half_life": 50.0}
+        parts = {"times": np.arange(90.0)}
     if kind == "weights":
         parts = {"sample_weight": RNG.uniform(1, 3, size=90)}
     if kind == "column of times":
@@ -308,7 +308,8 @@ def test_relations_of_rows_and_several_outputs(kind):
         parts = {"times": "day"}
     if kind == "validation":
         parts = {"X_val": QUERIES, "y_val": np.c_[Y, -Y][90:], "add_validation": True}
-    model = fit(nona(), X, np.c_[Y, -Y][:90], **parts)
+    half_life = 50.0 if kind == "times" else None
+    model = fit(nona(half_life=half_life), X, np.c_[Y, -Y][:90], **parts)
     assert model.bank_.neighbors.offset.values.shape == (len(model.bank_), 2)
     assert np.isfinite(model.predict(queries)).all()
     model.predict(None)

@@ -270,7 +270,7 @@ def test_a_warm_start_fits_the_trend_anew():
 
 def test_the_share_is_near_that_of_most_tables_for_few_rows(fitted):
     assert abs(offset_of(fitted).share - SHARE.share) < 0.1
-    unvalidated = nona(early_stopping=False).fit(X, Y)
+    unvalidated = nona(validation_fraction=None).fit(X, Y)
     assert offset_of(unvalidated).share == SHARE.share
 
 
@@ -389,13 +389,13 @@ def test_softstep_pools_its_votes_with_a_kernel():
     np.testing.assert_array_equal(model.feature_weights_, alone.feature_weights_)
 
 
-@pytest.mark.parametrize("params", [{"smoothing": False}, {"early_stopping": False}], ids=str)
+@pytest.mark.parametrize("params", [{"smoothing": False}, {"validation_fraction": None}], ids=str)
 def test_softstep_has_it_in_all_its_forms(params):
     model = soft(similarity="log_l2", **params).fit(X, Y, groups=np.arange(150) // 5)
     table = model.explain(NEW)
     sums = [contributions(each).sum(axis=0) for _, each in table.groupby("query")]
     np.testing.assert_allclose(sums, model.predict_proba(NEW), atol=1e-5)
-    assert (offset_of(model).share == SHARE.share) == ("early_stopping" in params)
+    assert (offset_of(model).share == SHARE.share) == ("validation_fraction" in params)
 
 
 @pytest.mark.parametrize("trend", ["kernel", "additive", LogisticRegression()], ids=str)
