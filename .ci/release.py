@@ -155,7 +155,7 @@ def main():
         raise
     print(
         f"dist/ holds {version}; the tag is v{version}. Push both, upload dist/ by twine, and "
-        "publish the site of the tag, whose address is SITE in nona_sklearn/_utils/bases.py. Then "
+        "publish the site of the tag, whose address is SITE in nona_sklearn/_utils/docs.py. Then "
         "write the next version into nona_sklearn/_version.py, with .dev0 at its end, and into "
         "CHANGELOG.md."
     )

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import nona_sklearn
-from nona_sklearn._utils.bases import SITE, page_template
+from nona_sklearn._utils.docs import SITE, page_template
 
 ROOT = Path(__file__).parents[1]
 FILES = [
@@ -22,7 +22,7 @@ FILES = [
     "CHANGELOG.md",
     "CITATION.cff",
     "nona_sklearn/_version.py",
-    "nona_sklearn/_utils/bases.py",
+    "nona_sklearn/_utils/docs.py",
 ]
 NEWS = "# Changelog\n\n## 1.2.0 (unreleased)\n\n- news\n\n## 1.1.0 (2020-01-01)\n"
 
@@ -77,7 +77,7 @@ def script(repository, monkeypatch):
     """The script, which would release 1.2.0, but builds and tries nothing."""
     with monkeypatch.context() as patch:
         # The script works where torch is not.
-        for name in ("nona_sklearn", "nona_sklearn._utils.bases"):
+        for name in ("nona_sklearn", "nona_sklearn._utils.docs"):
             patch.setitem(sys.modules, name, None)
         module = load(repository)
     monkeypatch.setattr(sys, "argv", ["release.py", "1.2.0"])

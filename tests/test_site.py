@@ -15,7 +15,7 @@ import pytest
 
 import nona_sklearn
 from nona_sklearn._estimators.parameters import PARAMETER_GROUPS
-from nona_sklearn._utils.bases import page_template
+from nona_sklearn._utils.docs import page_template
 
 ROOT = Path(__file__).parents[1]
 #: Topics of newcomers, and the page and heading of each.

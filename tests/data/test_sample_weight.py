@@ -392,9 +392,8 @@ def test_refinement_is_of_weighted_queries_and_neighbors(monkeypatch):
     seen = []
     monkeypatch.setattr(refinement, "refine", lambda *arguments, **_: seen.append(arguments))
     reg = nona().fit(X, y, sample_weight=WEIGHTS)
-    knn = softstep_knn(
-        training=TrainingOptions(pool_size=20), trend=None
-    )  # whose queries are training rows
+    options = TrainingOptions(pool_size=20)
+    knn = softstep_knn(training=options, trend=None)  # whose queries are training rows
     knn.fit(X, y, sample_weight=WEIGHTS)
     [valid] = reg.validation_indices_
     train = np.setdiff1d(np.arange(60), valid)

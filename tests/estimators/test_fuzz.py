@@ -76,7 +76,7 @@ REFUSALS = re.compile(
     r"|trend must be None with a feature_extractor"
     r"|adjust must be False with hidden_layer_sizes=None"
     r"|(learn_feature_weights|feature_extractor|n_neighbors) must be .* similarity='features'"
-    r"|weighting='gaussian' needs similarity 'l2' or 'l1'"
+    r"|weighting='(gaussian|triangular)' needs similarity 'l2' or 'l1'"
     r"|algorithm='(kd|ball)_tree' needs"
     r"|weighting='uniform' needs (a step or n_neighbors|adjust=True or softstep)"
     r"|hidden_layer_sizes must be None with weighting=.* and a step on ranks"

@@ -30,7 +30,7 @@ from nona_sklearn import (
     TableEncoder,
 )
 from nona_sklearn._inspection.displays.base import class_colors, legend_beside
-from nona_sklearn._utils.bases import page_template
+from nona_sklearn._utils.docs import page_template
 
 
 @pytest.fixture(scope="module")

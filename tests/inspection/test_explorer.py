@@ -78,7 +78,7 @@ def classifier(flats):
 def explored(model, X=None, y=None, features=None, **options):
     """What a page shows."""
     answers = OutputAnswers.of_only("explore", model)
-    options = {"n_neighbors": 4, "coverage": 0.9, "max_rows": 10_000} | options
+    options = {"n_neighbors": 4, "confidence": 0.9, "max_rows": 10_000} | options
     targets = _query_targets(answers, y, 0 if X is None else len(X))
     queries = None if X is None else answers.embed(X)
     look = Appearance.of(answers.bank, features, X, len(targets))
@@ -560,7 +560,7 @@ def test_bad_input_is_refused(flats, regressor, classifier):
             "query_features must have a row for each of 10 queries, got 150",
         ),
         ({"X": queries, "y": [np.inf] * 10}, "y must be finite, or NaN .* got inf"),
-        ({"coverage": 0}, "coverage must be between 0 and 1, got 0"),
+        ({"confidence": 0}, "confidence must be between 0 and 1, got 0"),
         ({"n_neighbors": 0}, "n_neighbors must be a positive integer, got 0"),
         ({"max_rows": 1}, "max_rows must be an integer of at least 2, got 1"),
         ({"X": queries, "y": truth[:3]}, "inconsistent numbers of samples"),

@@ -231,12 +231,12 @@ def test_weights_of_rows_that_are_not_steady_are_whole():
     assert exact["weight"][1:7] == ["4.8%"] * 6  # of 21 rows at one distance
 
 
-@pytest.mark.parametrize("coverage", [0.5, 0.8])
-def test_the_interval_has_the_coverage(flats, regressor, coverage):
+@pytest.mark.parametrize("confidence", [0.5, 0.8])
+def test_the_interval_has_the_confidence(flats, regressor, confidence):
     _, _, query = flats
-    low, high = regressor.predict_quantiles(query, [(1 - coverage) / 2, (1 + coverage) / 2])[0]
-    texts = Page(NeighborsReport(regressor, query, confidence=coverage)._repr_html_()).texts
-    (text,) = [text for text in texts if text.startswith(f"{coverage:.0%} interval: ")]
+    low, high = regressor.predict_quantiles(query, [(1 - confidence) / 2, (1 + confidence) / 2])[0]
+    texts = Page(NeighborsReport(regressor, query, confidence=confidence)._repr_html_()).texts
+    (text,) = [text for text in texts if text.startswith(f"{confidence:.0%} interval: ")]
     ends = [number(end) for end in text.partition(": ")[2].split(" to ")]
     np.testing.assert_allclose(ends, [low, high], atol=0.51)
 
@@ -436,7 +436,7 @@ def test_bad_parameters(flats, regressor, classifier, tmp_path):
         ({}, "exactly one of X and row must be given, got neither"),
         ({"X": query, "row": X.index[0]}, "got both"),
         ({"X": X[:2]}, "X must be one row, got 2"),
-        ({"X": query, "coverage": 1}, "coverage must be between 0 and 1, got 1"),
+        ({"X": query, "confidence": 1}, "confidence must be between 0 and 1, got 1"),
         ({"X": query, "n_neighbors": 0}, "n_neighbors must be a positive integer, got 0"),
         ({"X": query, "at_least": 9}, "at_least needs features, got 9 without them"),
         ({"row": X.index[0]}, "row needs features"),

@@ -162,9 +162,8 @@ def test_alone_its_results_are_those_of_the_estimator(houses):
 def test_a_model_without_ours_is_an_error(houses, model):
     if isinstance(model, LinearRegression | Pipeline):
         model.fit(houses[0], houses[1])
-    with pytest.raises(
-        TypeError, match=r"estimator must be a NONARegressor .*, got (Lin|Pipe|'a t)"
-    ):
+    message = r"estimator must be a NONARegressor .*, got (Lin|Pipe|'a t)"
+    with pytest.raises(TypeError, match=message):
         unwrap(model)
 
 
