@@ -334,8 +334,7 @@ class SoftStep(nn.Module):
         ValueError
             If the parameters are pointwise, and `query` or `embedding_dim` is None.
         """
-        if self.params == "pointwise" and not hasattr(self, "linear"):
-            raise ValueError("embedding_dim must be given with params='pointwise', got None")
+        self._check_layer()
         if self.params == "pointwise" and query is None:
             raise ValueError("query must be given with params='pointwise', got None")
         if self.params == "global" or query is None:
@@ -353,6 +352,10 @@ class SoftStep(nn.Module):
         a = a - eps
         return self._narrowed(a), self._narrowed(a + b * (1 - a)), t
 
+    def _check_layer(self) -> None:
+        if self.params == "pointwise" and not hasattr(self, "linear"):
+            raise ValueError("embedding_dim must be given with params='pointwise', got None")
+
     def _narrowed(self, threshold: Tensor) -> Tensor:
         narrowed = threshold + (1 - self.narrowing) * (1 - threshold)
         return narrowed.clamp_max(1 - torch.finfo(threshold.dtype).eps)  # the nearest stays
@@ -365,6 +368,7 @@ class SoftStep(nn.Module):
         """
         if not 0 < x < 1:
             raise ValueError(f"x must lie between 0 and 1, got {x}")
+        self._check_layer()
         if self.step == "s1":
             b, t = 0.5, 0.5
             a = max((x - b / 2) / (1 - b / 2), 0.01)

@@ -405,6 +405,8 @@ def test_bad_arguments():
     message = "embedding_dim must be given with params='pointwise', got None"
     with pytest.raises(ValueError, match=message):
         SoftStep(params="pointwise")(torch.zeros(1, 3), torch.zeros(1, 2))
+    with pytest.raises(ValueError, match=message):
+        SoftStep(params="pointwise").start_at(0.5)
     for x in (0.0, 1.0):
         with pytest.raises(ValueError, match=f"x must lie between 0 and 1, got {x}"):
             SoftStep("s2").start_at(x)

@@ -1048,7 +1048,8 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
     def __setstate__(self, state):
         """Rebuild the network from its arrays, and warn if the versions of the package differ.
 
-        Parameters of an earlier version are upgraded.
+        Parameters of an earlier version are upgraded, and parameters that have come since have
+        their defaults.
         """
         version = state.get(VERSION, __version__)  # a file has no version
         if version != __version__:
@@ -1061,6 +1062,7 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
             )
         upgrade = UPGRADES.get(type(self), dict)
         state = upgrade({name: value for name, value in state.items() if name != VERSION})
+        state = type(self)().get_params(deep=False) | state
         if "network_" in state:
             state = state | {"network_": from_data(state["network_"])}
         super().__setstate__(state)

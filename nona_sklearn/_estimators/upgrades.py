@@ -68,8 +68,9 @@ def _upgrade(parameters: dict[str, Any], defaults: Mapping[str, Any]) -> dict[st
     if not new.pop("early_stopping", True):
         new["validation_fraction"] = None
     of_encoder = {name: new.pop(name) for name in OF_ENCODER if name in new}
-    if of_encoder and of_encoder != {name: vars(TableEncoder())[name] for name in of_encoder}:
-        new["table_encoder"] = TableEncoder(**of_encoder)
+    encoder = TableEncoder(**of_encoder)
+    if repr(encoder) != repr(TableEncoder()):  # a parameter may be an array
+        new["table_encoder"] = encoder
     of_training = {name: new.pop(name) for name in defaults if name in new}
     if changed := {k: v for k, v in of_training.items() if v != defaults[k]}:
         new["training"] = TrainingOptions(**changed)
