@@ -613,8 +613,8 @@ class Graph(nn.Module):
         self.ids = bank.ids.cpu()
         self.unknown_levels = bank.unknown_levels
         self.has_one_output = bank.targets.ndim == 1
-        self.evaluation = bank.evaluate(estimator.network_.head)
-        self.calibration = bank.calibration or Calibration()
+        evaluation = bank.evaluate(estimator.network_.head)
+        self.distribution = Distribution(evaluation, bank.calibration or Calibration())
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         features, added = self.scaler(self.encoding(*inputs)), None
@@ -624,8 +624,8 @@ class Graph(nn.Module):
         largest, positions = rows.weights().topk(self.n_neighbors, dim=1)
         outputs = [rows.mean(), largest, self.ids[positions]]
         if self.levels is not None:
-            evaluation = replace(self.evaluation, added=added)
-            distribution = Distribution(evaluation, self.calibration)
+            distribution = snapshot(self.distribution)
+            distribution.evaluation = replace(distribution.evaluation, added=added)
             quantiles = [output.ppf(self.levels) for output in distribution.of_outputs(rows)]
             outputs.append(distribution.head.possible(torch.stack(quantiles, dim=2)))
         if self.has_one_output and self.output_names[0] == "prediction":

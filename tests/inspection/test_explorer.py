@@ -245,7 +245,7 @@ def test_equal_rows_whose_targets_differ_most_come_first(flats):
 @pytest.mark.slow
 def test_of_many_columns_those_that_differ_are_shown(monkeypatch, flats):
     X, y, queries, truth = flats
-    monkeypatch.setattr("nona_sklearn._inspection.explorer.MOST_COLUMNS", 4)
+    monkeypatch.setattr("nona_sklearn._inspection.explorer.MOST_MAP_COLUMNS", 4)
     table, more = X.assign(same=1.0)[["same", *X.columns]], queries.assign(same=1.0)
     found = explored(NONARegressor(**QUICK).fit(table, y), more, truth, table)
     assert [*found.columns] == [*X.columns]
