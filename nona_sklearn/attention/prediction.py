@@ -10,7 +10,8 @@ Whoever has read the papers begins here. For a query q, and the rows j that can 
 
 ``docs/method.md`` defines the symbols. The rows come from :func:`compare_all`, or from an index
 that finds the nearest ones. :class:`NONAHead` has the numbers that training learns. Both
-adjustments are affine, so that they also turn means of targets into the mean of adjusted ones.
+adjustments are affine, so that they also turn means of targets into the mean of adjusted ones,
+unless the targets have bounds: then each adjusted target is clipped to them (`adjusted`).
 For classes, :class:`ClassRows` turns the mean of one-hot targets into probabilities.
 """
 
@@ -240,9 +241,9 @@ class Rows:
         return self.adjustment_scale is not None or self.offset is not None
 
     def summands(self, rows: Tensor | slice, queries: Tensor | slice = slice(None)) -> Tensor:
-        """What is needed of rows to adjust their targets, or means of it to adjust their mean.
+        """Targets y of rows, then their g and residuals of the trend, if any, (..., c').
 
-        (..., c'): the targets y, then g and the residuals of the trend, if there are any.
+        :meth:`adjust` takes them of rows, or their weighted mean.
         """
         targets = self.targets[rows]
         if not self.adjusts:
@@ -270,8 +271,8 @@ class Rows:
     ) -> Tensor:
         """Adjust targets (q, b, c'), or means (q, c'), of neighbours to some queries.
 
-        `total`, (q, 1), is the sum of weights of a mean. An attenuation, (q, 1), may take the
-        place of the queries'.
+        `total`, (q, 1), is the sum of the weights of a mean. `attenuation`, (q, 1), replaces
+        that of the queries.
         """
         if not self.adjusts:
             return summands
@@ -304,7 +305,7 @@ class Rows:
         return self.head.within_bounds(adjusted) if self.adjusts else adjusted
 
     def residuals_not_kept(self, rows: Tensor | slice) -> Tensor:
-        """What adjusted targets of rows (q, b), or of all, would gain by residuals in full."""
+        """What adjusted targets of rows (q, b), or of all, lack of their rows' residuals."""
         assert self.offset is not None
         residuals = self.summands(rows)[..., -self.targets.shape[1] :]
         return (1 - self.offset.kept) * self.sensitivity[:, 1, None] * residuals
@@ -556,7 +557,7 @@ class Offset:
     """
 
     values: Tensor  # (n, n_outputs) in float64: f(j), each fitted to other rows; of classes logs
-    share: float  # of the trend in a prediction
+    share: float  # of the trend in a prediction, up to 1: a blend states or fits it
     kept: float  # the share of the neighbours' residuals in it; classes have none
     trust_radius: float = math.inf  # distance to the nearest row from which the share fades
 
