@@ -630,6 +630,7 @@ class ShardedNeighbors:
         all_weigh = estimator.bank_.evaluate(estimator.network_.head).bounds(n_rows) is None
         if (
             (all_weigh and not by_distance)
+            or name == "neighborhood"  # a step counts all rows, also without weight
             or (X is None and name in TABLE_METHODS)
             or arguments.get("features") is not None  # they are of all rows
         ):

@@ -1313,3 +1313,15 @@ def test_a_lost_scheduler_is_an_error_and_the_next_prediction_is_right(
             sharded.predict(QUERIES)
         timer.join()
     assert_same(sharded.predict(QUERIES), estimator.predict(QUERIES))
+
+
+@pytest.mark.parametrize("n_shards", [1, 2, 4])
+def test_neighborhoods_of_steps_on_ranks_are_those_of_the_whole_bank(n_shards, tmp_path):
+    """A step on ranks counts rows without weight, which a search does not return."""
+    X = np.random.RandomState(0).randn(60, 3)
+    knn = SoftStepKNeighborsRegressor(similarity="log_l2", max_iter=2, random_state=0)
+    knn.fit(X, X[:, 0])
+    save_shards(knn, tmp_path / "bank", n_shards)
+    expected = knn.neighborhood(X[:4] + 0.1)["soft_n_neighbors"]
+    found = ShardedNeighbors(tmp_path / "bank").neighborhood(X[:4] + 0.1)["soft_n_neighbors"]
+    np.testing.assert_allclose(found, expected, rtol=1e-5)  # embeddings are float32
