@@ -537,9 +537,9 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
             - ``n_nonzero_weights``: the number of rows with a weight above 0,
             - ``effective_n_neighbors``, ``1 / sum(weight ** 2)``: k if k neighbours have equal
               weights and the remaining rows have no weight,
-            - ``soft_n_neighbors``, where weights have a `softstep`: the sum of the step, from 0
-              (rejected) to 1, over the bank's rows, averaged over the networks. Sample weights do
-              not count.
+            - ``soft_n_neighbors``, where weights have a `softstep`, so that ``similarity_`` is
+              not 'features': the sum of the step, from 0 (rejected) to 1, over the bank's rows,
+              averaged over the networks. Sample weights do not count.
 
         Examples
         --------
@@ -577,9 +577,10 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         ----------
         X : array-like of shape (n_queries, n_features), optional
             Queries. None: the bank's rows, by leave-one-out.
-        features : array-like of shape (n_samples, n_features)
+        features : array-like of shape (n_samples, n_features), optional
             The rows given to fit, followed by the rows of `add_neighbors`, as for
-            :meth:`explain`. The bank does not store features. Unused with ``of="predictions"``.
+            :meth:`explain`, since the bank does not store features. Needed unless
+            ``of="predictions"``.
         of : {'adjustments', 'distances', 'predictions'}, default='adjustments'
             'adjustments': which differences between neighbour and query move the neighbour's
             target, as an appraiser's adjustments, item by item. 'distances': which differences

@@ -87,8 +87,9 @@ class NONARegressor(NeighborRegressor):
         ``SparseSoftmax(8)`` (see :mod:`nona_sklearn.weighting`). The papers use 'softmax'.
 
     softstep : {'s1', 's2'}, SoftStep or None, default=None
-        Learned sparse mask on the similarities. A :class:`SoftStep` sets its options, such as
-        ``SoftStep("s2", "pointwise")``. None: no mask.
+        Learned sparse mask. A name stands for a step on similarities, ``SoftStep("s1")``. A
+        :class:`SoftStep` sets further options, such as ``SoftStep("s2", "pointwise")``. None: no
+        mask.
 
     n_neighbors : int, 'auto' or None, default='auto'
         Largest number of nearest rows behind a prediction, over all networks. 'auto' chooses the
@@ -419,8 +420,9 @@ class NONAClassifier(NeighborClassifier):
         ``SparseSoftmax(8)`` (see :mod:`nona_sklearn.weighting`). The papers use 'softmax'.
 
     softstep : {'s1', 's2'}, SoftStep or None, default=None
-        Learned sparse mask on the similarities. A :class:`SoftStep` sets its options, such as
-        ``SoftStep("s2", "pointwise")``. None: no mask.
+        Learned sparse mask. A name stands for a step on similarities, ``SoftStep("s1")``. A
+        :class:`SoftStep` sets further options, such as ``SoftStep("s2", "pointwise")``. None: no
+        mask.
 
     n_neighbors : int, 'auto' or None, default='auto'
         Largest number of nearest rows behind a prediction, over all networks. 'auto' chooses the

@@ -88,9 +88,9 @@ class TrainingOptions(Documented, BaseEstimator):
         Decoupled weight decay of the embedding, per unit of learning rate.
 
     n_iter_no_change : int or 'auto', default='auto'
-        Training stops after this many epochs without improvement. 'auto': 3 with a trend, else 9;
-        24 for a table with more than 65,536 rows; 10 with a feature extractor and for SoftStep
-        k-NN.
+        Training stops after this many epochs without improvement of the validation loss or,
+        without validation rows, of the training loss. 'auto': 3 with a trend, else 9; 24 for a
+        table with more than 65,536 rows; 10 with a feature extractor and for SoftStep k-NN.
 
     max_time : float or None, default=None
         Time limit of fit in seconds, for preparation, training and the embedding of the training

@@ -627,10 +627,12 @@ class ShardedNeighbors:
             n_neighbors = number_of_neighbors(estimator, n_neighbors)
         if n_neighbors is not None or name == "heaviest_neighbors":
             check_n_neighbors(n_neighbors, n_rows - (X is None))
-        all_weigh = estimator.bank_.evaluate(estimator.network_.head).bounds(n_rows) is None
+        evaluation = estimator.bank_.evaluate(estimator.network_.head)
+        all_weigh = evaluation.bounds(n_rows) is None
+        counts_all = name == "neighborhood" and evaluation.one_head.step is not None
         if (
             (all_weigh and not by_distance)
-            or name == "neighborhood"  # a step counts all rows, also without weight
+            or counts_all  # a step is summed over rows without weight, too
             or (X is None and name in TABLE_METHODS)
             or arguments.get("features") is not None  # they are of all rows
         ):

@@ -122,6 +122,26 @@ def test_automatic_options_of_soft_step(kind):
     np.testing.assert_array_equal(*map(answers, fits))
 
 
+@pytest.mark.parametrize("kind", [SoftStepKNeighborsRegressor, SoftStepKNeighborsClassifier])
+def test_soft_step_waits_for_ten_epochs_beside_a_trend(kind):
+    """Whatever the losses are, ten epochs without gain end at least seven later than three."""
+    waits = [None, TrainingOptions(n_iter_no_change=10), TrainingOptions(n_iter_no_change=3)]
+    fits = [quick(kind, max_iter=500, training=each).fit(X, targets(kind)) for each in waits]
+    assert [fit.trend_ for fit in fits] == ["kernel"] * 3
+    assert [fit.history_[-1]["stopped"] for fit in fits] == ["no change"] * 3
+    default, ten, three = (fit.n_iter_ for fit in fits)
+    assert default == ten >= three + 7
+
+
+@EACH
+def test_levels_are_rare_by_the_given_encoder(kind):
+    table = pd.DataFrame({"level": ["a"] * 9 + ["b"] * 6 + ["c"] * 5, "number": np.arange(20.0)})
+    encoder = TableEncoder(min_frequency=0.4)
+    fitted = quick(kind, table_encoder=encoder).fit(table, targets(kind)[:20])
+    names = ["number", "level_a", "level_infrequent_sklearn"]
+    assert sorted(fitted.features_.get_feature_names_out()) == sorted(names)
+
+
 @EACH
 def test_a_fit_leaves_the_objects_as_they_were(kind):
     step = SoftStep("s1", on="similarity")

@@ -1535,6 +1535,10 @@ def test_files_whose_parameters_are_not_nested_predict_as_they_did(name, tmp_pat
             {"softstep": "s1", "softstep_on": "similarity"},
         ),
         (
+            SoftStepKNeighborsClassifier(softstep=SoftStep("s2", "pointwise", on="rank")),
+            {"softstep": "s2", "softstep_on": "rank", "softstep_params": "pointwise"},
+        ),
+        (
             NONAClassifier(softstep=SoftStep("s1", on="rank")),
             {"softstep": {"step": "s1", "on": "rank"}},
         ),
