@@ -22,7 +22,13 @@ from ..attention.prediction import Offset
 from .distribution import Calibration
 from .evaluation import Evaluation
 from .influence import TrendShifts
-from .neighbors import Exclusion, LeftOutQueries, Neighbors, UnknownLevels
+from .neighbors import (
+    LabelExclusion,
+    LeftOutQueries,
+    Neighbors,
+    TimeExclusion,
+    UnknownLevels,
+)
 
 #: In a pickle; version 0.2.0 had none of the last four.
 PLAIN_FIELDS = (
@@ -122,8 +128,7 @@ class NeighborBank:
                 shifts=self.shifts_at(queries),
             )
         labels = self.ids if leave_out == "itself" or self.groups is None else self.groups
-        times = self.neighbors.times
-        exclusion = Exclusion(labels, labels, times, times)
+        itself = LabelExclusion(labels, labels)
         left_out, shifts = None, None
         if self.trend is not None and leave_out == "itself":
             shifts = self.shifts_at(None)
@@ -133,7 +138,7 @@ class NeighborBank:
             head,
             self.neighbors,
             self.embeddings,
-            exclusion,
+            self.neighbors.after(self.neighbors.times, itself),
             offset=None if self.neighbors.offset is None else self.neighbors.offset.values,
             left_out=left_out,
             shifts=shifts,
@@ -153,7 +158,7 @@ class NeighborBank:
         found = self.evaluate(head, leave_out=leave_out)[rows]
         if limits is None:
             return found
-        assert found.exclusion is not None
+        assert isinstance(found.exclusion, TimeExclusion)
         before = torch.as_tensor(limits, device=self.embeddings.device)
         exclusion, offset = replace(found.exclusion, limits=before), found.offset
         if self.trend is not None and offset is not None:

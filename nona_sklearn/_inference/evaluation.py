@@ -24,7 +24,7 @@ from ..attention.head import AverageHead, NONAHead
 from ..attention.prediction import Candidates, compare_all, nearest_by_l2, rows_of
 from .index import METRICS
 from .influence import TrendShifts, by_row, changes_with, changes_without, influence_of_block
-from .neighbors import Exclusion, LeftOutQueries, Neighbors
+from .neighbors import Exclusion, LeftOutQueries, Neighbors, TimeExclusion
 from .weighted_rows import WeightedRows
 
 LEAST_QUERY_BLOCK = 32  # fewer queries make a matrix product inefficient
@@ -201,8 +201,7 @@ class Evaluation:
 
     def only_earlier(self, positions: Tensor) -> Tensor:
         """Positions of neighbours, (q, k), -1 in place of rows that are excluded by their time."""
-        exclusion = self.exclusion
-        if exclusion is None or exclusion.limits is None or exclusion.times is None:
+        if not isinstance(exclusion := self.exclusion, TimeExclusion):
             return positions
         return positions.masked_fill(exclusion.times[positions] >= exclusion.limits[:, None], -1)
 
@@ -459,8 +458,8 @@ class Evaluation:
     @property
     def _searched(self) -> Neighbors:
         """The neighbours; where times exclude many of them, 'brute' leaves these out itself."""
-        times = None if self.exclusion is None else self.exclusion.times
-        return self.neighbors if times is None else self.neighbors.searched_by("brute")
+        excludes_many = isinstance(self.exclusion, TimeExclusion)
+        return self.neighbors.searched_by("brute") if excludes_many else self.neighbors
 
     def _fades(self, head: NONAHead) -> bool:
         """Whether a head needs the Euclidean distance of the nearest row."""

@@ -14,7 +14,7 @@ from .._trend.trend import Trend
 from .._utils.storable import storable
 from .._utils.threads import cached_property
 from .._utils.validation import some_of
-from ..attention.functional import Excluded, Pairs
+from ..attention.functional import Pairs
 from ..attention.head import AverageHead, NONAHead, prior_mean
 from ..attention.prediction import Offset
 from .index import GraphIndex, Index, make_index
@@ -120,13 +120,15 @@ class Neighbors:
         assert self.offset is not None
         return self.with_offset(replace(self.offset, **numbers))
 
-    def after(self, limits: Tensor | None) -> Exclusion | None:
-        """Exclude, for queries with these limits (q,), all that are not earlier; None: nothing."""
+    def after(
+        self, limits: Tensor | None, labels: LabelExclusion | None = None
+    ) -> Exclusion | None:
+        """Exclude labels, and all that are not before queries' limits (q,), if these are given."""
         if self.times is None or limits is None or len(limits) == 0:
+            return labels
+        if labels is None and self.times.amax() < limits.amin():
             return None
-        if self.times.amax() < limits.amin():
-            return None
-        return Exclusion(limits=limits, times=self.times)
+        return TimeExclusion(limits, self.times, labels=labels)
 
     def indexes(self, head: NONAHead | AverageHead) -> list[Index]:
         """An index for each of a head's networks, built when it is first needed."""
@@ -161,65 +163,24 @@ class Neighbors:
 
 
 @dataclass(frozen=True, eq=False)
-class Exclusion:
-    """Excluded pairs of queries and neighbours: of equal labels, and of neighbours too late.
+class LabelExclusion:
+    """Exclude the neighbours that have the query's label.
 
     Row numbers or ids, as labels, exclude each row from its own neighbours, but not its twins;
     groups exclude all rows of its group.
     """
 
-    queries: Tensor | None = None  # (q,), labels
-    neighbors: Tensor | None = None  # (n,), labels
-    limits: Tensor | None = None  # (q,) in float64: a neighbour's time must be before it
-    times: Tensor | None = None  # (n,) in float64, of the neighbours
-    ends: Tensor | None = None  # (q,) in float64: in training, or after it
+    queries: Tensor  # (q,), labels
+    neighbors: Tensor  # (n,), labels
 
-    def __getitem__(self, rows: Tensor | np.ndarray | slice) -> Exclusion:
-        """Select some of the queries."""
-        return replace(
-            self,
-            queries=some_of(self.queries, rows),
-            limits=some_of(self.limits, rows),
-            ends=some_of(self.ends, rows),
-        )
+    def __getitem__(self, rows: Tensor | np.ndarray | slice) -> LabelExclusion:
+        return replace(self, queries=self.queries[rows])
 
-    def among(self, rows: Tensor) -> Exclusion:
-        """Select some of the neighbours."""
-        neighbors, times = some_of(self.neighbors, rows), some_of(self.times, rows)
-        return replace(self, neighbors=neighbors, times=times)
+    def among(self, rows: Tensor) -> LabelExclusion:
+        return replace(self, neighbors=self.neighbors[rows])
 
-    def of(self, queries: slice = slice(None)) -> Excluded:
-        """Positions of a block's excluded pairs or, where there are times, a mask (q, n)."""
-        if self.limits is None or self.times is None:
-            return self.pairs(queries)
-        mask = self.times >= self.limits[queries, None]
-        if self.ends is not None:
-            mask &= self.times <= self.ends[queries, None]
-        if self.queries is not None:
-            mask[self.pairs(queries)] = True
-        return mask
-
-    def isolated(self) -> Tensor | None:
-        """Which queries have no earlier neighbour, bool (q,); None without times.
-
-        With `ends` there are later ones, too.
-        """
-        if self.limits is None or self.times is None or self.ends is not None:
-            return None
-        return ~have_earlier(self.limits, self.times, self.queries, self.neighbors)
-
-    @cached_property
-    def _sorted(self) -> tuple[Tensor, Tensor]:
-        """Ascending labels of the neighbours, and their positions, for all blocks of queries."""
-        assert self.neighbors is not None
-        return self.neighbors.sort()
-
-    def pairs(self, queries: slice = slice(None)) -> Pairs:
-        """Positions (p,) of a block's queries and of neighbours with the same label.
-
-        They are found without all pairs.
-        """
-        assert self.queries is not None
+    def of(self, queries: slice = slice(None)) -> Pairs:
+        """Positions (p,) of queries and of neighbours, which are found without all pairs."""
         labels, order = self._sorted
         wanted = self.queries[queries].contiguous()
         first = torch.searchsorted(labels, wanted)
@@ -228,6 +189,53 @@ class Exclusion:
         before = count.cumsum(0) - count  # pairs of previous queries
         rank = torch.arange(len(query), device=wanted.device) + (first - before)[query]
         return query, order[rank]
+
+    @cached_property
+    def _sorted(self) -> tuple[Tensor, Tensor]:
+        """Ascending labels of the neighbours, and their positions, for all blocks of queries."""
+        return self.neighbors.sort()
+
+    def isolated(self) -> None:
+        return None
+
+
+@dataclass(frozen=True, eq=False)
+class TimeExclusion:
+    """Exclude the neighbours that are not earlier than a query's limit, and equal labels."""
+
+    limits: Tensor  # (q,) in float64: a neighbour's time must be before it
+    times: Tensor  # (n,) in float64, of the neighbours
+    ends: Tensor | None = None  # (q,) in float64: in training, or after it
+    labels: LabelExclusion | None = None
+
+    def __getitem__(self, rows: Tensor | np.ndarray | slice) -> TimeExclusion:
+        ends, labels = some_of(self.ends, rows), some_of(self.labels, rows)
+        return TimeExclusion(self.limits[rows], self.times, ends, labels)
+
+    def among(self, rows: Tensor) -> TimeExclusion:
+        labels = None if self.labels is None else self.labels.among(rows)
+        return replace(self, times=self.times[rows], labels=labels)
+
+    def of(self, queries: slice = slice(None)) -> Tensor:
+        """A mask (q, n)."""
+        mask = self.times >= self.limits[queries, None]
+        if self.ends is not None:
+            mask &= self.times <= self.ends[queries, None]
+        if self.labels is not None:
+            mask[self.labels.of(queries)] = True
+        return mask
+
+    def isolated(self) -> Tensor | None:
+        """Which queries have no earlier neighbour, bool (q,)."""
+        if self.ends is not None:  # there are later ones
+            return None
+        labels = () if self.labels is None else (self.labels.queries, self.labels.neighbors)
+        return ~have_earlier(self.limits, self.times, *labels)
+
+
+#: Excluded pairs of queries and neighbours: `of` a block of queries, all at once. `[rows]` selects
+#: queries, `among` selects neighbours; `isolated` are queries without a neighbour, if it is known.
+Exclusion = LabelExclusion | TimeExclusion
 
 
 @dataclass(frozen=True, eq=False)

@@ -25,7 +25,7 @@ from .bank import NeighborBank
 from .distribution import Calibration, Distribution
 from .evaluation import Evaluation
 from .held_out import n_rows_for, sample_weight_of, split_networks
-from .neighbors import Exclusion
+from .neighbors import LabelExclusion, TimeExclusion
 
 WINDOW = 10  # positions to each side, within which rows of an order are related
 N_RELATED_ROWS, LEAST_RELATED_ROWS = 800, 60  # validation rows of all networks
@@ -59,17 +59,17 @@ class Relation:
 
     def exclude(self, evaluation: Evaluation, rows: np.ndarray) -> Evaluation:
         """An evaluation of rows of the bank without themselves, related rows and later rows."""
-        device, before = evaluation.query.device, evaluation.exclusion
-        if self.labels is not None:
-            labels = torch.from_numpy(self.labels).to(device)
-            exclusion = Exclusion(labels[rows], labels)
-        else:
+        device, exclusion = evaluation.query.device, evaluation.exclusion
+        if self.labels is None:  # there are no times
             ranks = torch.as_tensor(self.ranks, dtype=torch.float64, device=device)
-            exclusion = Exclusion(
-                limits=ranks[rows] - WINDOW, times=ranks, ends=ranks[rows] + WINDOW
-            )
-        if before is not None and before.times is not None:
-            exclusion = replace(exclusion, limits=before.limits, times=before.times)
+            exclusion = TimeExclusion(ranks[rows] - WINDOW, ranks, ranks[rows] + WINDOW)
+        else:
+            numbers = torch.from_numpy(self.labels).to(device)
+            labels = LabelExclusion(numbers[rows], numbers)
+            if isinstance(exclusion, TimeExclusion):
+                exclusion = replace(exclusion, labels=labels)
+            else:
+                exclusion = labels
         return replace(evaluation, exclusion=exclusion)
 
 

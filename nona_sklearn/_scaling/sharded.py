@@ -33,7 +33,7 @@ from .._estimators.editing import without_levels
 from .._estimators.queries import number_of_neighbors
 from .._inference.bank import NeighborBank
 from .._inference.evaluation import Evaluation
-from .._inference.neighbors import Exclusion, Neighbors
+from .._inference.neighbors import LabelExclusion, Neighbors
 from .._persistence.file import MANIFEST, decoding, read, write
 from .._trend.model_trend import called
 from .._utils.files import as_path, new_folder, put_in_place
@@ -421,12 +421,13 @@ def search_shard(
         return error
     queries = search.queries
     neighbors = bank.neighbors.searched_by(search.algorithm)
-    exclusion = neighbors.after(queries.times)
+    itself = None
     # The first rows fill up if fewer than n_neighbors rows are admitted.
     positions = [torch.arange(min(search.n_neighbors + 1, len(bank)))]
     if queries.ids is not None:
-        exclusion = Exclusion(queries.ids, bank.ids, queries.times, neighbors.times)
+        itself = LabelExclusion(queries.ids, bank.ids)
         positions.append(torch.isin(bank.ids, queries.ids).nonzero()[:, 0])
+    exclusion = neighbors.after(queries.times, itself)
     offset = None  # a search does not read a trend's values at queries
     if neighbors.offset is not None:
         offset = neighbors.offset.values.new_zeros(len(queries), neighbors.columns.shape[1])

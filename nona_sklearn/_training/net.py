@@ -19,7 +19,7 @@ from torch.utils.data import TensorDataset
 
 from .._data.sample import Rows, Sample
 from .._inference.evaluation import Evaluation
-from .._inference.neighbors import Exclusion, Neighbors
+from .._inference.neighbors import Exclusion, LabelExclusion, Neighbors, TimeExclusion
 from .._network.network import NeighborNetwork
 from .._utils.threads import FairSemaphore
 from .._utils.validation import spans
@@ -98,19 +98,20 @@ class DatasetPool:
 
     def excluded_in_training(self, queries: Tensor, rows: Tensor | slice) -> Exclusion:
         """Return the exclusion of a query's row or group, and of rows that are near in time."""
-        labels = self.labels[queries], self.labels[rows]
+        labels = LabelExclusion(self.labels[queries], self.labels[rows])
         if self.times is None:
-            return Exclusion(*labels)
-        times = self.times[queries]
-        return Exclusion(*labels, times - self.window, self.times[rows], times + self.window)
+            return labels
+        times, window = self.times[queries], self.window
+        return TimeExclusion(times - window, self.times[rows], times + window, labels)
 
     def excluded_in_validation(self, valid: Sample, rows: slice) -> Exclusion | None:
         """Return the exclusion of groups and later rows for validation rows, or None."""
         if valid.times is None or self.times is None:  # validation takes whole groups
             return None
-        if valid.groups is None or self.groups is None:
-            return Exclusion(limits=valid.times, times=self.times[rows])
-        return Exclusion(valid.groups, self.groups[rows], valid.times, self.times[rows])
+        labels = None
+        if valid.groups is not None and self.groups is not None:
+            labels = LabelExclusion(valid.groups, self.groups[rows])
+        return TimeExclusion(valid.times, self.times[rows], labels=labels)
 
 
 class BatchPool(DatasetPool):

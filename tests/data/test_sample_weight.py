@@ -40,7 +40,7 @@ from nona_sklearn._inference.calibration import (
     fit_calibration,
 )
 from nona_sklearn._inference.evaluation import Evaluation
-from nona_sklearn._inference.neighbors import Exclusion, Neighbors
+from nona_sklearn._inference.neighbors import LabelExclusion, Neighbors
 from nona_sklearn._network.network import NeighborNetwork
 from nona_sklearn._training import refinement
 from nona_sklearn._training.loop import TrainingConfig, train_network
@@ -368,7 +368,7 @@ def test_losses_are_weighted_means(neighbor_pool, micro_batch_size, n_outputs):
     network.load_state_dict(make_network(n_adjusted=n_outputs or 1).state_dict())
     network.train()
     for (X, y, prior), exclusion, name in (
-        (train, Exclusion(numbers, numbers), "train_loss"),
+        (train, LabelExclusion(numbers, numbers), "train_loss"),
         (valid, None, "valid_loss"),
     ):
         prediction = Evaluation(network.head, neighbors, network.embed(X), exclusion).attend()

@@ -13,7 +13,7 @@ from nona_sklearn import NONAHead, NONARegressor, SoftStep, load, save
 from nona_sklearn._inference.bank import NeighborBank
 from nona_sklearn._inference.evaluation import Evaluation
 from nona_sklearn._inference.explanation import Explanation
-from nona_sklearn._inference.neighbors import Exclusion, Neighbors
+from nona_sklearn._inference.neighbors import LabelExclusion, Neighbors
 from nona_sklearn.attention import AverageHead
 from nona_sklearn.attention.functional import L2Attention
 from nona_sklearn.attention.head import TRUST_FACTOR
@@ -142,7 +142,7 @@ def test_predictions_at_once_and_tile_by_tile_are_the_same(similarity, step, lea
     query = embeddings[:30] if leave_one_out else 2 * torch.randn(30, 10, generator=generator)
     labels = torch.arange(60)
     evaluation = Evaluation(
-        head, neighbors, query, Exclusion(labels[:30], labels) if leave_one_out else None
+        head, neighbors, query, LabelExclusion(labels[:30], labels) if leave_one_out else None
     )
     for own, distance in zip(head.heads, evaluation.distances().median(dim=0).values, strict=True):
         own.trust_radius.copy_(distance)
@@ -187,7 +187,9 @@ def test_tile_by_tile_without_neighbours_nothing_is_adjusted(reach):
     head.trust_radius.fill_(reach)
     neighbors = Neighbors(torch.randn(4, 3), torch.randn(4).double())
     labels = torch.zeros(4, dtype=torch.long)
-    evaluation = Evaluation(head, neighbors, torch.randn(2, 3), Exclusion(torch.arange(2), labels))
+    evaluation = Evaluation(
+        head, neighbors, torch.randn(2, 3), LabelExclusion(torch.arange(2), labels)
+    )
     with torch.no_grad():
         expected = evaluation.attend().double()
     assert evaluation.mean()[0] == expected[0] == 0

@@ -42,7 +42,7 @@ from nona_sklearn import (
 )
 from nona_sklearn._data.targets import ClassTargets
 from nona_sklearn._inference.evaluation import Evaluation
-from nona_sklearn._inference.neighbors import Exclusion, Neighbors
+from nona_sklearn._inference.neighbors import LabelExclusion, Neighbors
 from nona_sklearn._training.refinement import refine
 from nona_sklearn._utils.storable import UPGRADES
 from nona_sklearn.attention import AverageHead
@@ -177,7 +177,7 @@ def evaluation(seed, sizes=(3,), n_heads=2, smoothing=True, adjusts=True, exclud
     labels = torch.arange(40)
     unit = torch.ones(n_classes, dtype=torch.float64)
     neighbors = Neighbors(bank, targets, torch.randn(40, dtype=torch.float64), unit)
-    return Evaluation(head, neighbors, query, Exclusion(labels, labels) if exclude else None)
+    return Evaluation(head, neighbors, query, LabelExclusion(labels, labels) if exclude else None)
 
 
 CASES = [
@@ -224,7 +224,7 @@ def test_influence_is_what_leaving_out_does(case):
         kept = torch.arange(40) != j
         exclusion = evaluated.exclusion
         if exclusion is not None:
-            exclusion = Exclusion(exclusion.queries, exclusion.neighbors[kept])
+            exclusion = LabelExclusion(exclusion.queries, exclusion.neighbors[kept])
         without = Evaluation(
             evaluated.head, evaluated.neighbors[kept], evaluated.query, exclusion
         ).mean()
@@ -235,7 +235,7 @@ def test_influence_is_what_leaving_out_does(case):
 def test_without_admitted_neighbours_the_frequencies_remain():
     evaluated = evaluation(3, n_heads=1, adjusts=False)
     same = torch.zeros(15, dtype=torch.long)
-    every_pair = Exclusion(same, torch.zeros(40, dtype=torch.long))
+    every_pair = LabelExclusion(same, torch.zeros(40, dtype=torch.long))
     alone = Evaluation(evaluated.head, evaluated.neighbors, evaluated.query, every_pair)
     expected = evaluated.head.prior.expand(15, -1)
     torch.testing.assert_close(alone.mean(), expected.detach())

@@ -33,7 +33,7 @@ from nona_sklearn import (
 from nona_sklearn._data.splits import N_BLOCKS, split_by_time
 from nona_sklearn._data.times import TimeKind
 from nona_sklearn._inference.index import make_index
-from nona_sklearn._inference.neighbors import Exclusion, Neighbors
+from nona_sklearn._inference.neighbors import Neighbors, TimeExclusion
 from nona_sklearn._training.net import DatasetPool
 from nona_sklearn.similarity import SIMILARITIES
 
@@ -505,7 +505,7 @@ def test_an_index_leaves_excluded_rows_out(similarity, k):
 
 def test_exclusion_of_selected_queries():
     times = torch.tensor([3.0, 1.0, 2.0], dtype=torch.float64)
-    exclusion = Exclusion(limits=times, times=times)
+    exclusion = TimeExclusion(times, times)
     expected = torch.tensor([[True, False, False], [True, True, True], [True, False, True]])
     assert exclusion.of().equal(expected)
     assert exclusion[torch.tensor([2, 0])].of().equal(expected[[2, 0]])

@@ -21,7 +21,7 @@ from nona_sklearn import (
     TrainingOptions,
 )
 from nona_sklearn._inference.evaluation import Evaluation
-from nona_sklearn._inference.neighbors import Exclusion, Neighbors
+from nona_sklearn._inference.neighbors import LabelExclusion, Neighbors
 from nona_sklearn._training import loop
 from nona_sklearn.attention import AverageHead
 from nona_sklearn.weighting import (
@@ -89,7 +89,7 @@ def make_question(
         head = AverageHead([head, make_head(0.5)]).eval()
         embeddings, query = embeddings.repeat(1, 2), query.repeat(1, 2)
     log_prior = torch.randn(40, generator=generator) if prior else None
-    excluded = Exclusion(torch.arange(11) // 2, torch.arange(40) // 2) if exclusion else None
+    excluded = LabelExclusion(torch.arange(11) // 2, torch.arange(40) // 2) if exclusion else None
     return Evaluation(head, Neighbors(embeddings, values, log_prior), query, excluded)
 
 
@@ -151,7 +151,7 @@ def test_far_from_all_rows_predictions_are_the_definition(name, shift):
 @EACH
 def test_a_query_without_neighbours_is_predicted_as_0(name):
     evaluation = make_question(name)
-    every_pair = Exclusion(torch.zeros(11).long(), torch.zeros(40).long())
+    every_pair = LabelExclusion(torch.zeros(11).long(), torch.zeros(40).long())
     alone = replace(evaluation, exclusion=every_pair)
     assert (alone.attend() == 0).all()
     assert (alone.mean() == 0).all()

@@ -11,7 +11,7 @@ from nona_sklearn import NONAHead, SoftStep
 from nona_sklearn._data.sample import Embedded
 from nona_sklearn._inference.bank import NeighborBank
 from nona_sklearn._inference.evaluation import Evaluation
-from nona_sklearn._inference.neighbors import Exclusion, Neighbors
+from nona_sklearn._inference.neighbors import LabelExclusion, Neighbors
 from nona_sklearn.attention import AverageHead
 from nona_sklearn.similarity import SIMILARITIES
 
@@ -185,7 +185,7 @@ def test_predictions_at_once_and_block_by_block_are_the_same(
     if prior:
         neighbors = replace(neighbors, log_prior=torch.linspace(-1, 1, 40))
     labels = torch.arange(40) if exclusion == "itself" else torch.arange(40) // 4
-    excluded = exclusion and Exclusion(labels[:12], labels)
+    excluded = exclusion and LabelExclusion(labels[:12], labels)
     evaluation = Evaluation(head.eval(), neighbors, neighbors.embeddings[:12], excluded)
     with torch.no_grad():
         expected = evaluation.attend().double()
@@ -211,7 +211,7 @@ def test_a_prior_of_two_is_the_row_twice(bank, head, weighting):
 
 
 def test_a_query_without_neighbours_is_predicted_as_0(bank, head):
-    alone = Exclusion(torch.zeros(9, dtype=torch.long), torch.zeros(40, dtype=torch.long))
+    alone = LabelExclusion(torch.zeros(9, dtype=torch.long), torch.zeros(40, dtype=torch.long))
     evaluation = Evaluation(head, bank.neighbors, queries(9), alone)
     assert (evaluation.mean() == 0).all()
     assert (evaluation.attend() == 0).all()

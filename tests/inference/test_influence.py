@@ -6,7 +6,7 @@ import torch
 
 from nona_sklearn import ClassHead, NONAHead, NONARegressor, SoftStep
 from nona_sklearn._inference.evaluation import Evaluation
-from nona_sklearn._inference.neighbors import Exclusion, Neighbors
+from nona_sklearn._inference.neighbors import LabelExclusion, Neighbors
 from nona_sklearn.attention import AverageHead
 from nona_sklearn.weighting import WEIGHTINGS, Entmax, Preconditioned, Softpick, SparseSoftmax
 
@@ -45,7 +45,7 @@ def evaluation(weighting, classes=False, exclude=False, step=None, n_neighbors=N
     query = bank if exclude else torch.randn(15, 4 * n_heads, dtype=torch.float64)
     unit, prior = torch.ones(2, dtype=torch.float64), torch.randn(N, dtype=torch.float64)
     labels = torch.arange(N)
-    exclusion = Exclusion(labels, labels) if exclude else None
+    exclusion = LabelExclusion(labels, labels) if exclude else None
     return Evaluation(head, Neighbors(bank, values, prior, unit), query, exclusion)
 
 
@@ -54,7 +54,7 @@ def without(evaluated, row):
     kept = torch.arange(N) != row
     exclusion = evaluated.exclusion
     if exclusion is not None:
-        exclusion = Exclusion(exclusion.queries, exclusion.neighbors[kept])
+        exclusion = LabelExclusion(exclusion.queries, exclusion.neighbors[kept])
     return Evaluation(evaluated.head, evaluated.neighbors[kept], evaluated.query, exclusion)
 
 
@@ -97,7 +97,7 @@ def test_a_query_without_another_neighbour_keeps_its_own():
     evaluated = evaluation("sparsemax")
     group = torch.zeros(N, dtype=torch.long)
     group[3] = 1  # the only neighbour that is not excluded
-    exclusion = Exclusion(torch.zeros(15, dtype=torch.long), group)
+    exclusion = LabelExclusion(torch.zeros(15, dtype=torch.long), group)
     _, change, _ = Evaluation(
         evaluated.head, evaluated.neighbors, evaluated.query, exclusion
     ).influence()

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nona_sklearn._inference.evaluation import Evaluation
-from nona_sklearn._inference.neighbors import Exclusion, Neighbors
+from nona_sklearn._inference.neighbors import LabelExclusion, Neighbors
 from nona_sklearn.attention import NONAHead
 from nona_sklearn.attention.prediction import Candidates
 from nona_sklearn.similarity import SIMILARITIES
@@ -45,7 +45,9 @@ def test_the_nearest_are_the_first_in_order_whatever_the_parts(data, k, share):
         algorithm = data.draw(st.sampled_from(["brute", "kd_tree"]))
         part = bank[rows]
         neighbors = Neighbors(part, part[:, 0], algorithm=algorithm)
-        evaluation = Evaluation(NONAHead(), neighbors, query, Exclusion(labels, of_rows[rows]))
+        evaluation = Evaluation(
+            NONAHead(), neighbors, query, LabelExclusion(labels, of_rows[rows])
+        )
         return evaluation.search([k])[0]
 
     whole = found(slice(0, 12))
@@ -66,13 +68,13 @@ def test_the_nearest_are_the_first_in_order_whatever_the_parts(data, k, share):
 
 @given(st.lists(st.integers(0, 4), max_size=9), st.lists(st.integers(0, 4), max_size=9))
 def test_pairs_of_an_exclusion_are_its_mask(queries, neighbors):
-    exclusion = Exclusion(
+    exclusion = LabelExclusion(
         torch.tensor(queries, dtype=torch.long), torch.tensor(neighbors, dtype=torch.long)
     )
     found = torch.zeros(len(queries), len(neighbors), dtype=torch.bool)
     for start in range(0, len(queries), 4):
         block = found[start : start + 4]
-        block[exclusion.pairs(slice(start, start + 4))] = True
+        block[exclusion.of(slice(start, start + 4))] = True
     assert torch.equal(found, exclusion.queries[:, None] == exclusion.neighbors)
 
 

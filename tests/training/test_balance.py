@@ -7,7 +7,7 @@ from torch import nn
 
 from nona_sklearn import NONAHead, NONARegressor
 from nona_sklearn._inference.evaluation import Evaluation
-from nona_sklearn._inference.neighbors import Exclusion, Neighbors
+from nona_sklearn._inference.neighbors import LabelExclusion, Neighbors
 from nona_sklearn._training.refinement import refine
 from nona_sklearn.losses import NEGLIGIBLE_LOSS, WeightedLoss
 from nona_sklearn.targets import RegressionTargets
@@ -70,7 +70,7 @@ def test_refinements_compare_outputs_in_units_of_their_errors():
     """An output with ten times the errors counts alike, also of weighted rows."""
     values, embeddings = random(30, 1) * torch.tensor([1.0, 10.0]), random(30, 2).float()
     neighbors, weights = Neighbors(embeddings, values), torch.linspace(0.5, 1.5, 30).double()
-    itself = Exclusion(torch.arange(30), torch.arange(30))
+    itself = LabelExclusion(torch.arange(30), torch.arange(30))
     evaluation = Evaluation(NONAHead(learn_temperature=True).eval(), neighbors, embeddings, itself)
     seen = []
 

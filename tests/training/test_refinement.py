@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from nona_sklearn import ClassHead, NONAHead, SoftStep
 from nona_sklearn._estimators.parameters import N_NEIGHBORS
 from nona_sklearn._inference.evaluation import Evaluation
-from nona_sklearn._inference.neighbors import Exclusion, Neighbors
+from nona_sklearn._inference.neighbors import LabelExclusion, Neighbors
 from nona_sklearn._training.refinement import (
     TOLERANCE,
     TOLERANCE_OF_CLASSES,
@@ -93,7 +93,7 @@ def test_the_nearest_are_searched_once_for_all_numbers(
     log_prior = torch.randn(30, generator=generator) if prior else None
     neighbors, query = Neighbors(embeddings, values, log_prior), embeddings[:9] + 0.1
     labels = torch.arange(30)
-    exclusion = Exclusion(labels[:9], labels) if leaves_out else None
+    exclusion = LabelExclusion(labels[:9], labels) if leaves_out else None
     evaluation = Evaluation(head, neighbors, query, exclusion)
     head.eval()
     evaluation.mean()

@@ -21,7 +21,7 @@ from nona_sklearn import (
 )
 from nona_sklearn._data.sample import Sample
 from nona_sklearn._inference.evaluation import Evaluation
-from nona_sklearn._inference.neighbors import Exclusion, Neighbors
+from nona_sklearn._inference.neighbors import LabelExclusion, Neighbors
 from nona_sklearn._network.network import NeighborNetwork
 from nona_sklearn._training import loop, refinement
 from nona_sklearn._training.loop import TrainingConfig, count_networks, train_network
@@ -348,7 +348,7 @@ def test_training_rows_refine_what_depends_on_the_size_of_the_bank(pool_size):
     if pool_size < 60:
         rows, head = torch.arange(60), plain.head
         neighbors = Neighbors(plain.embed(X), y)
-        evaluation = Evaluation(head, neighbors, neighbors.embeddings, Exclusion(rows, rows))
+        evaluation = Evaluation(head, neighbors, neighbors.embeddings, LabelExclusion(rows, rows))
         best_of(head.step.narrowing, STEP_MULTIPLES, evaluation, y)
         learned = head.log_temperature.item()
         temperatures = [learned + np.log(multiple) for multiple in TEMPERATURE_MULTIPLES]
