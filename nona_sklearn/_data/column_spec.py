@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,7 +15,7 @@ from sklearn.preprocessing import OneHotEncoder, TargetEncoder
 
 from .._utils.storable import storable
 from .._utils.threads import snapshot
-from .._utils.validation import object_array
+from .._utils.validation import naming, object_array
 from .columns import SHOWN, Column, read_as
 
 N_FOLDS = 5
@@ -308,7 +307,7 @@ class ColumnSpec:
             varying = [name for name, part in CALENDAR.items() if np.ptp(part(given)) > 1e-9]
             parts = tuple(varying) or ("days",)
         if column.kind == "text":
-            with _naming_text_features(column):
+            with naming(f"text_features of {column.label}"):
                 encoder = TextEncoder.fit(vectorizer, column.values.tolist())
         return cls(plain, column.contents, parts, encoder)
 
@@ -359,7 +358,7 @@ class ColumnSpec:
         """Return a column of texts as numbers, (n, n_outputs)."""
         assert self.text_features is not None
         column = self.as_in_fit(column)
-        with _naming_text_features(column):
+        with naming(f"text_features of {column.label}"):
             return self.text_features.encode(column.values.tolist())
 
     def as_in_fit(self, column: Column) -> Column:
@@ -376,13 +375,3 @@ class ColumnSpec:
                 f"{column.label} held {self.holds} in fit, and holds {holds} now{column.example}"
             )
         return column
-
-
-@contextmanager
-def _naming_text_features(column: Column) -> Iterator[None]:
-    """Add the column's name to errors of its vectoriser."""
-    try:
-        yield
-    except (ValueError, TypeError) as error:
-        kind = TypeError if isinstance(error, TypeError) else ValueError
-        raise kind(f"text_features of {column.label}: {error}") from error

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Real
 from typing import Any
@@ -15,7 +14,7 @@ from scipy.sparse import issparse
 from sklearn.utils.validation import _num_samples
 from torch import Tensor
 
-from .._utils.validation import check_lengths
+from .._utils.validation import check_lengths, naming
 from .columns import Column, read_columns
 from .row_values import RowSelection, check_sample_weight, log_prior, multiply, number_groups
 from .sample import Sample
@@ -43,6 +42,7 @@ from .times import TimeKind, read_query_times, read_times
 
 Targets = RegressionTargets | ClassTargets
 
+VALIDATION_SET = "X_val, y_val"  # in errors
 CALLER_OF_FIT = 5  # stack level of warnings in take()
 N_FIRST = 20  # rows compared with y first; only columns equal to y are compared in full
 
@@ -245,7 +245,7 @@ class ValidationSet:
                     raise ValueError(f"X_val must be given with {name}, got None")
             return None
         warn_of_other_order(CALLER_OF_FIT, X_val=X, y_val=y, sample_weight_val=sample_weight)
-        with naming_validation_set():
+        with naming(VALIDATION_SET):
             _, y = source.accept(X, y)  # y may come from a torch Dataset
             if y is None:
                 raise ValueError("y_val must be given with X_val, got None")
@@ -262,7 +262,7 @@ class ValidationSet:
         self, source: Source, targets: Targets, data: TrainingData, feature_names: Sequence[str]
     ) -> Sample:
         """Return the rows, encoded by the fitted source and targets, as a sample."""
-        with naming_validation_set():
+        with naming(VALIDATION_SET):
             X = source.encode(self.X)
             values = values_of_new(
                 targets, self.y, len(X), data.names.targets, data.values.shape[1:]
@@ -291,12 +291,3 @@ class ValidationSet:
         if class_factors is None or not isinstance(targets, ClassTargets):
             return weights
         return weigh_values(class_factors, targets, values, weights)
-
-
-@contextmanager
-def naming_validation_set() -> Iterator[None]:
-    """Add the name of the validation set to errors about X, y or weights."""
-    try:
-        yield
-    except (ValueError, TypeError) as error:
-        raise type(error)(f"X_val, y_val: {error}") from error

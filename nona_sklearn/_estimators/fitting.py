@@ -19,14 +19,9 @@ from .._data.source import largest_entry
 from .._data.splits import Split
 from .._data.tables import Names, check_table, column_named, labels_of_fit, names_of_new
 from .._data.targets import ClassTargets
-from .._data.training_data import TrainingData, ValidationSet, naming_validation_set, values_of_new
+from .._data.training_data import VALIDATION_SET, TrainingData, ValidationSet, values_of_new
 from .._inference.bank import NeighborBank
-from .._inference.calibration import (
-    calibrate_on_bank,
-    calibrate_on_held_out,
-    calibrate_on_rows,
-)
-from .._inference.distribution import Calibration
+from .._inference.calibration import calibrate_on_held_out
 from .._inference.held_out import (
     KEPT_BESIDE_NETWORKS,
     SHARE_OF_NETWORKS,
@@ -55,7 +50,7 @@ from .._trend.kernel_trend import PEAKS, KernelTrend, LeftOut, tell_rows_apart, 
 from .._trend.model_trend import Classes, ModelTrend, Numbers
 from .._trend.trend import ClassTrend, Trend
 from .._utils.random import local_seed
-from .._utils.validation import is_whole
+from .._utils.validation import is_whole, naming
 from ..attention.head import NONAHead
 from ..embedding import WeightedFeatures
 from ..weighting import Triangular
@@ -229,7 +224,8 @@ def fit_bank(estimator: Any, training: Training) -> tuple[NeighborNetwork, Neigh
         unseen = _unseen_rows(estimator, training, network, bank)
         bank = fit_share(blend, network.head, bank, unseen)
     if not architecture.classifies:
-        calibration = _calibration(network, bank, unseen, estimator.n_neighbors == "auto")
+        chosen = estimator.n_neighbors == "auto"
+        calibration = calibrate_on_held_out(network.head, bank, unseen, chosen)
         bank = replace(bank, calibration=calibration)
     if data.levels is not None:
         bank = replace(bank, unknown_levels=_unknown_levels(training, bank))
@@ -265,7 +261,7 @@ def _check_joining(validation: ValidationSet, data: TrainingData) -> None:
     if validation.joins and labels is not None:
         taken, n_given = data.names.rows, data.selection.n_given
         ids = np.arange(n_given, n_given + len(labels))
-        with naming_validation_set():
+        with naming(VALIDATION_SET):
             names_of_new(labels, ids, () if taken is None else taken, taken is None)
     if validation.joins and data.time is not None and data.time.column is None:
         raise ValueError(
@@ -556,19 +552,6 @@ def find_among_features(
         offset=Offset(trend.left_out, blend.share, blend.kept),
     )
     return weighted, replace(bank, neighbors=neighbors, trend=trend, inputs=X)
-
-
-def _calibration(
-    network: NeighborNetwork, bank: NeighborBank, unseen: Unseen, chose_n_neighbors: bool
-) -> Calibration:
-    """Return the calibration of distributions by rows that the networks did not train on."""
-    if isinstance(unseen, ValidationRows):
-        return calibrate_on_rows(network.head, bank, *unseen, chose_n_neighbors)
-    if bank.n_units < 2:  # no error is known: the distribution of the targets is used
-        return Calibration()
-    if unseen[0].valid is None:
-        return calibrate_on_bank(network.head, bank)
-    return calibrate_on_held_out(network.head, bank, unseen, chose_n_neighbors)
 
 
 def _unknown_levels(training: Training, bank: NeighborBank) -> UnknownLevels | None:

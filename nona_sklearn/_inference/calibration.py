@@ -17,12 +17,19 @@ from torch import Tensor
 
 from .._data.row_values import apply_weights, weighted_quantiles
 from .._data.sample import Embedded
-from .._data.splits import Split
 from ..attention.head import AverageHead, NONAHead
 from .bank import NeighborBank
 from .distribution import N_ERRORS, Calibration, GridValues, Noise, Noisy, weighted_mean
 from .evaluation import Evaluation
-from .held_out import ERROR_PAIRS, HeldOut, n_rows_for, predict_held_out, sample_weight_of
+from .held_out import (
+    ERROR_PAIRS,
+    HeldOut,
+    Unseen,
+    ValidationRows,
+    n_rows_for,
+    predict_held_out,
+    sample_weight_of,
+)
 from .weighted_rows import WeightedRows
 
 POWERS = (1.0, 0.125, 0.25, 0.35, 0.5, 0.7, 1.4, 2.0, 4.0, 16.0)
@@ -87,7 +94,7 @@ def _score_candidates(
     bounds = evaluation.one_head.bounds
 
     def score_block(rows: WeightedRows) -> tuple[Tensor, Tensor]:
-        values, plain_weights = rows.values.unbind(2), rows.weights()
+        plain_weights, values = rows.weights(), rows.values.unbind(2)
         truth = residual[rows.queries]
         predictions = [weighted_mean(plain_weights, column) for column in values]
         on_grid = [
@@ -199,16 +206,23 @@ def calibrate_on_bank(
 def calibrate_on_held_out(
     head: NONAHead | AverageHead,
     bank: NeighborBank,
-    splits: list[Split],
+    unseen: Unseen,
     chose_n_neighbors: bool = False,
 ) -> Calibration:
     """Calibrate the average on validation rows, each predicted by a network not trained on it.
 
+    A validation set that fit is given takes their place; without either, the bank's own rows do.
     A single network has larger errors than the average of all: the part that it does not share
     with the others averages out. Its size is estimated on rows that two networks did not train on.
     A row's group is left out with the row, since new groups are farther from the bank.
     """
-    held_out = predict_held_out(head, bank, splits)
+    if isinstance(unseen, ValidationRows):
+        return calibrate_on_rows(head, bank, *unseen, chose_n_neighbors)
+    if bank.n_units < 2:  # no error is known: the distribution of the targets is used
+        return Calibration()
+    if unseen[0].valid is None:
+        return calibrate_on_bank(head, bank)
+    held_out = predict_held_out(head, bank, unseen)
     n_networks, log_prior = len(held_out), bank.neighbors.log_prior
     all_rows = np.concatenate([network.rows for network in held_out])
     rows, first = np.unique(all_rows, return_index=True)  # networks may share some

@@ -321,40 +321,34 @@ class Evaluation:
                 n_columns = sum(part.similarity.shape[1] for part in nearest_rows)
 
         def of_block(queries: slice) -> Any:
-            return function(self._weigh_block(queries, nearest_rows, precise))
+            excluded = None if self.exclusion is None else self.exclusion.of(queries)
+            networks = []
+            for i, (head, query, z) in enumerate(self.split_by_head):
+                if nearest_rows is not None:
+                    candidates = nearest_rows[i][queries]
+                else:
+                    candidates = compare_all(head, query[queries], z, excluded, self._fades(head))
+                # Weights depend on how finely similarities are rounded where a step is on them.
+                steps_on_similarity = head.step is not None and head.step.on == "similarity"
+                if (nearest_rows is not None or precise) and not steps_on_similarity:
+                    candidates = replace(candidates, similarity=candidates.similarity.double())
+                rows = rows_of(
+                    head,
+                    query[queries],
+                    z,
+                    self.neighbors.columns,
+                    candidates,
+                    self.neighbors.log_prior,
+                    self.neighbors.adjustment_scale,
+                    self.neighbors.offset,
+                    some_of(self.offset, queries),
+                    some_of(self.left_out, queries),
+                    some_of(self.added, queries),
+                )
+                networks.append(rows)
+            return function(WeightedRows(networks, queries, excluded))
 
         return self._in_blocks(of_block, max(1, BLOCK_PAIRS // max(1, n_columns)))
-
-    def _weigh_block(
-        self, queries: slice, nearest_rows: tuple[Candidates, ...] | None, precise: bool
-    ) -> WeightedRows:
-        """The rows of a block of queries: the nearest ones, or all."""
-        excluded = None if self.exclusion is None else self.exclusion.of(queries)
-        networks = []
-        for i, (head, query, z) in enumerate(self.split_by_head):
-            if nearest_rows is not None:
-                candidates = nearest_rows[i][queries]
-            else:
-                candidates = compare_all(head, query[queries], z, excluded, self._fades(head))
-            # Weights depend on how finely similarities are rounded where a step is on them.
-            steps_on_similarity = head.step is not None and head.step.on == "similarity"
-            if (nearest_rows is not None or precise) and not steps_on_similarity:
-                candidates = replace(candidates, similarity=candidates.similarity.double())
-            rows = rows_of(
-                head,
-                query[queries],
-                z,
-                self.neighbors.columns,
-                candidates,
-                self.neighbors.log_prior,
-                self.neighbors.adjustment_scale,
-                self.neighbors.offset,
-                some_of(self.offset, queries),
-                some_of(self.left_out, queries),
-                some_of(self.added, queries),
-            )
-            networks.append(rows)
-        return WeightedRows(networks, queries, excluded)
 
     def _in_blocks(self, function: Callable[[slice], Any], most: int) -> list[Any]:
         """Apply a function to blocks of at most so many queries, in threads.

@@ -45,7 +45,7 @@ from .net import (
     resolve_batch_size,
     whole_batch,
 )
-from .progress import Budget, Progress
+from .progress import ENDLESS, Budget, Progress
 from .refinement import refine_on_bank
 
 LEAST_GAIN = 1e-4  # least relative or absolute gain of an epoch over the best
@@ -130,9 +130,14 @@ def train_network(
     config: TrainingConfig,
     *,
     seed: int,
-    slot: Slot = Slot(),
-) -> tuple[NeighborNetwork, list[dict]]:
+    budget: Budget = ENDLESS,
+    number: int = 0,
+    progress: Progress | None = None,
+    turns: FairSemaphore | None = None,
+) -> Trained:
     """Return the trained network, or a trained copy, with the history of its epochs.
+
+    The network has a share of the budget, by its `number`, and its time starts now.
 
     The weights come from the epoch of the lowest validation loss or, without validation rows, of
     the lowest training loss. The history has a dict per epoch. The best epoch has ``kept``, True.
@@ -145,11 +150,14 @@ def train_network(
         # Neighbours of equal rows already predict the mean, so there is nothing to learn.
         config = replace(config, n_iter_no_change=1, retries=False)
     untrained = copy.deepcopy(network) if config.retries else None
-    best = train_once(network, train, valid, config, seed, slot)
-    if untrained is not None and best.in_vain and best.history[-1]["stopped"] == "no change":
-        slower = replace(config, learning_rate_init=RETRY_RATE * config.learning_rate_init)
-        again = train_once(untrained, train, valid, slower, seed, slot)
-        best = min(best, again, key=lambda attempt: attempt.relative_loss)
+    slot = Slot(budget.deadline(number), turns, progress, number)
+    # Dropout in a feature extractor draws from torch's global generator.
+    with nullcontext() if config.extractor is None else local_seed(seed, config.device):
+        best = train_once(network, train, valid, config, seed, slot)
+        if untrained is not None and best.in_vain and best.history[-1]["stopped"] == "no change":
+            slower = replace(config, learning_rate_init=RETRY_RATE * config.learning_rate_init)
+            again = train_once(untrained, train, valid, slower, seed, slot)
+            best = min(best, again, key=lambda attempt: attempt.relative_loss)
     if best.in_vain or (equal_rows and valid is not None and _varies(valid.y)):
         best.history[-1]["in_vain"] = True
         if config.falls_back:
@@ -266,8 +274,13 @@ def run_epochs(
 ) -> list[dict]:
     """Return the history of the epochs, as :func:`train_network`, and restore the best weights."""
     network, average = net.module, net.average
-    train_rows = _numbered(train.residuals)
-    valid_rows = None if valid is None else _numbered(valid.residuals)
+    # For skorch, data sets of row numbers and targets are sufficient.
+    train_rows, valid_rows = (
+        None
+        if part is None
+        else TensorDataset(torch.arange(len(part), device=part.y.device), part.residuals)
+        for part in (train, valid)
+    )
     datasets = {"dataset_train": train_rows, "dataset_valid": valid_rows}
     batches = net.get_iterator(train_rows, training=True)
     validation = None if valid_rows is None else net.get_iterator(valid_rows, training=False)
@@ -312,11 +325,6 @@ def run_epochs(
     history[best_epoch - 1]["kept"] = True  # epochs count from 1; 0: the last one stays
     history[-1]["stopped"] = stopped
     return history
-
-
-def _numbered(y: Tensor) -> TensorDataset:
-    """Return a data set of row indices and targets, which is sufficient for skorch."""
-    return TensorDataset(torch.arange(len(y), device=y.device), y)
 
 
 def _learned(network: NeighborNetwork) -> list[Tensor]:
@@ -409,12 +417,22 @@ def train_networks(
     accelerator = None if config.extractor is None else config.extractor.accelerator
     shown = config.verbose == 1 and (accelerator is None or accelerator().is_main_process)
     with Progress(budget, config.max_iter) if shown else nullcontext() as progress:
-        trainings = [
-            partial(_train, *training, sample, valid, config, budget, progress)
-            for training in zip(range(len(networks)), networks, splits, seeds, strict=True)
-        ]
+        trainings = (  # one by one, since parts of a sample are copies
+            partial(
+                train_network,
+                network,
+                sample[split.train],
+                valid if split.valid is None else sample[split.valid],
+                config,
+                seed=int(seed),
+                budget=budget,
+                number=i,
+                progress=progress,
+            )
+            for i, (network, split, seed) in enumerate(zip(networks, splits, seeds, strict=True))
+        )
         if in_threads:
-            trained = train_in_threads(trainings, n_workers)
+            trained = train_in_threads([*trainings], n_workers)
         else:
             parallel = Parallel(n_jobs) if progress is None else CountedParallel(n_jobs, progress)
             trained = parallel(delayed(training)() for training in trainings)
@@ -422,27 +440,6 @@ def train_networks(
         for network, _ in trained:  # a network that is not in vain is better by chance
             network.predict_mean()
     return trained
-
-
-def _train(
-    number: int,
-    network: NeighborNetwork,
-    split: Split,
-    seed: int,
-    sample: Sample,
-    valid: Sample | None,
-    config: TrainingConfig,
-    budget: Budget,
-    progress: Progress | None,
-    turns: FairSemaphore | None = None,
-) -> Trained:
-    """Return one trained network and its history; its time starts now."""
-    train, valid = sample[split.train], valid if split.valid is None else sample[split.valid]
-    slot = Slot(budget.deadline(number), turns, progress, number)
-    # Dropout in a feature extractor draws from torch's global generator.
-    seeded = nullcontext() if config.extractor is None else local_seed(int(seed), config.device)
-    with seeded:
-        return train_network(network, train, valid, config, seed=int(seed), slot=slot)
 
 
 def most_are_in_vain(history: list[dict]) -> bool:

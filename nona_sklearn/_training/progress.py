@@ -59,6 +59,9 @@ class Budget:
         return int(min(max(n_epochs / EPOCHS, 1), most))
 
 
+ENDLESS = Budget(math.inf)
+
+
 def seconds_of(function: Callable[..., Any], *args: Any) -> float:
     """Return the seconds that a call takes."""
     begin = time.time()

@@ -143,13 +143,15 @@ def refine_one(
     values: Sequence[Any] | Tensor,
     predict: Callable[[], Tensor],
     loss: Callable[[Tensor], Tensor],
-) -> None:
-    """Set the value among candidates with which predictions have the lowest loss."""
+) -> Any:
+    """Set the value among candidates with which predictions have the lowest loss; return it."""
     losses = []
     for value in values:
         set_to(value)
         losses.append(loss(predict()))
-    set_to(values[int(torch.stack(losses).argmin())])
+    best = values[int(torch.stack(losses).argmin())]
+    set_to(best)
+    return best
 
 
 @torch.no_grad()
@@ -167,23 +169,22 @@ def fit_n_neighbors(
     loss of predictions, and `losses_of_parts` the losses of parts of the rows, (p,).
     """
     noise_refinements = list(head.noise_refinements())
-
-    def refine_noise() -> Tensor:
-        mean = weigh()  # the noise does not change weights
-        for set_to, values in noise_refinements:
-            refine_one(set_to, values, mean, loss)
-        return mean()
-
-    losses_by_number = []
+    losses_by_number, noise = [], []
     for head.n_neighbors in candidates:
-        losses_by_number.append(losses_of_parts(refine_noise()))
+        mean = weigh()  # the noise does not change weights
+        noise.append(
+            [refine_one(set_to, tried, mean, loss) for set_to, tried in noise_refinements]
+        )
+        losses_by_number.append(losses_of_parts(mean()))
     losses = torch.stack(losses_by_number)  # (n_candidates, n_parts)
     excess = losses - losses[losses.mean(dim=1).argmin()]
     standard_error = excess.std(dim=1, correction=0) / math.sqrt(losses.shape[1])
     tolerance = TOLERANCE_OF_CLASSES if isinstance(head, ClassHead) else TOLERANCE
     allowed = standard_error.clamp_min(tolerance * losses.mean(dim=1).min())
-    head.n_neighbors = candidates[int((excess.mean(dim=1) <= allowed).int().argmax())]
-    refine_noise()
+    chosen = int((excess.mean(dim=1) <= allowed).int().argmax())
+    head.n_neighbors = candidates[chosen]
+    for (set_to, _), value in zip(noise_refinements, noise[chosen], strict=True):
+        set_to(value)
 
 
 def loss_relative_to_mean(

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from itertools import accumulate
 from numbers import Integral, Real
@@ -23,6 +24,16 @@ if TYPE_CHECKING:
     import pandas as pd
 
     Table: TypeAlias = pd.DataFrame | Bunch
+
+
+@contextmanager
+def naming(subject: str) -> Iterator[None]:
+    """Begin errors of the block, about a type or a value, with what they are about."""
+    try:
+        yield
+    except (ValueError, TypeError) as error:
+        kind = TypeError if isinstance(error, TypeError) else ValueError
+        raise kind(f"{subject}: {error}") from error
 
 
 def lacks(feature: str, libraries: str, extra: str) -> str:

@@ -137,9 +137,9 @@ def test_networks_that_train_at_the_same_time_have_more_time(
     """As the deadlines of three networks show, in a fit for which time stands still."""
     seen, train_network = [], loop.train_network
 
-    def spy(*args, slot, **kwargs):
-        seen.append(slot.deadline)
-        return train_network(*args, slot=slot, **kwargs)
+    def spy(*args, budget, number, **kwargs):
+        seen.append(budget.deadline(number))
+        return train_network(*args, budget=budget, number=number, **kwargs)
 
     monkeypatch.setattr(loop, "train_network", spy)
     torch.set_num_threads(n_threads)
@@ -334,8 +334,8 @@ def train_until(deadline, clock):
     network = NeighborNetwork(torch.nn.Linear(2, 2), NONAHead(learn_temperature=True))
     options = TrainingOptions(callbacks=[TwoSeconds()])
     config = nona(max_iter=2, training=options)._architecture().config(40)
-    slot = loop.Slot(deadline)
-    return loop.train_network(network, Sample(X, X[:, 0]), None, config, seed=0, slot=slot)[1]
+    budget = Budget(deadline)
+    return loop.train_network(network, Sample(X, X[:, 0]), None, config, seed=0, budget=budget)[1]
 
 
 @pytest.mark.parametrize(("deadline", "n_epochs"), [(5.0, 2), (4.9, 1), (0.0, 1)])
