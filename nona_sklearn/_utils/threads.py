@@ -5,14 +5,13 @@ Readers of an object take a snapshot of it. Writers replace all its attributes i
 
 from __future__ import annotations
 
-import functools
 import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import torch
 from threadpoolctl import threadpool_limits
@@ -30,7 +29,7 @@ def _after_fork(function: Callable[[], Any]) -> None:
 _after_fork(lambda: torch.set_num_threads(1))
 
 
-class cached_property(functools.cached_property[T]):
+class cached_property(Generic[T]):
     """Compute a property once, as the property of functools does, but without a lock.
 
     In Python 3.11, functools has one lock per class, which stops threads, and may stay locked in a
@@ -38,8 +37,17 @@ class cached_property(functools.cached_property[T]):
     """
 
     def __init__(self, function: Callable[[Any], T]) -> None:
-        super().__init__(function)
-        self.lock = nullcontext()
+        self.function = function
+        self.__doc__ = function.__doc__
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, instance: Any, owner: type | None = None) -> T:
+        if instance is None:
+            return self  # type: ignore[return-value]
+        value = vars(instance)[self.name] = self.function(instance)
+        return value
 
 
 class ForkSafeLock:
