@@ -17,6 +17,8 @@ from .._data.row_values import normalize_mean
 from .._data.sample import Embedded, Rows, Sample, TableRows
 from .._data.source import largest_entry
 from .._data.splits import Split
+from .._data.table_encoder import TableEncoder
+from .._data.table_encoding import TableEncoding
 from .._data.tables import Names, check_table, column_named, labels_of_fit, names_of_new
 from .._data.targets import ClassTargets
 from .._data.training_data import TrainingData, ValidationSet, naming_validation_set, values_of_new
@@ -583,10 +585,11 @@ def _unknown_levels(training: Training, bank: NeighborBank) -> UnknownLevels | N
     X, levels, encoder = data.sample.X, data.levels, training.architecture.encoder
     assert isinstance(X, Tensor)
     assert levels is not None
+    assert isinstance(encoder, TableEncoder)  # which has levels
     table = data.table if bank.trend is not None and bank.trend.takes_table else None
     rows = rows_for_levels(bank, training.splits)
     queries: list[Embedded | None] = []
-    for column, of_rows in zip(encoder.categories, levels.T, strict=True):  # type: ignore[union-attr]
+    for column, of_rows in zip(TableEncoding.of(encoder).categories, levels.T, strict=True):
         if len(np.unique(of_rows)) < 2:
             queries.append(None)
             continue
