@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.feature_extraction.text import TfidfVectorizer
-from sklearn.utils._param_validation import Interval, RealNotInt, StrOptions
+from sklearn.utils._param_validation import RealNotInt, StrOptions
 from sklearn.utils.validation import _check_feature_names_in, check_is_fitted
 
 from .._utils.docs import Documented
 from .._utils.storable import storable_estimator
 from .._utils.threads import replaced_when_done
-from .._utils.validation import is_whole
+from .._utils.validation import Interval, is_whole
 from .column_spec import ColumnSpec
 from .columns import (
     SHOWN,
@@ -112,6 +112,12 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
 
     feature_names_in_ : ndarray of shape (`n_features_in_`,)
         Names of the columns seen during fit, if all names are strings.
+
+    Notes
+    -----
+    A subclass with its own `fit`, `fit_transform` or `transform` is used before an estimator, in
+    a pipeline. As `table_encoder` it raises an error, since the estimators read each column once
+    and do not call these methods.
 
     Examples
     --------

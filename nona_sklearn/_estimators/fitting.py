@@ -444,8 +444,9 @@ def _load_weights(network: NeighborNetwork, estimator: Any) -> None:
     for one in (trained(estimator)[0], network):
         shapes.append({name: tuple(weight.shape) for name, weight in one.state_dict().items()})
         heads = [head for head in one.modules() if hasattr(head, "similarity")]
-        shapes[-1]["similarity"] = [head.similarity for head in heads]  # not in the weights
-    for name in shapes[0] | shapes[1]:
+        for name in ("similarity", "weighting", "step"):  # on which the weights' meaning depends
+            shapes[-1][name] = [str(getattr(head, name)) for head in heads]
+    for name in shapes[1] | shapes[0]:  # of a new layer, the weights are named first
         before, now = (of_one.get(name, "missing") for of_one in shapes)
         if before != now:
             parameters = ", ".join(name for name in OF_NETWORKS if hasattr(estimator, name))
