@@ -599,8 +599,18 @@ def additive_trend(fitted: Any) -> NetworkTrend | None:
     return trend
 
 
+def _require_columns(fitted: Any) -> None:
+    """Raise an error if the features are no columns of a table."""
+    if not isinstance(getattr(fitted, "features_", None), TableEncoder):
+        raise ValueError(
+            "attributions need an estimator that was fitted to the columns of a table, not to "
+            "a wide sparse matrix or with a feature_extractor"
+        )
+
+
 def _require_additive_trend(name: str, fitted: Any) -> NetworkTrend:
     """Return the trend with an additive part, or raise an error without one."""
+    _require_columns(fitted)
     if (trend := additive_trend(fitted)) is not None:
         return trend
     similarity = getattr(fitted, "similarity_", fitted.similarity)
@@ -653,11 +663,7 @@ class _Pairs:
     ) -> _Pairs:
         """Return the pairs of queries `X`, with the `features` of the bank's rows."""
         fitted, evaluation = evaluate(estimator, X)
-        if not isinstance(getattr(fitted, "features_", None), TableEncoder):
-            raise ValueError(
-                "attributions need an estimator that was fitted to the columns of a table, not to "
-                "a wide sparse matrix or with a feature_extractor"
-            )
+        _require_columns(fitted)
         features = checked_table("features", features)
         bank_rows = rows_of_bank(fitted.bank_, features)
         query_rows = bank_rows if X is None else np.arange(len(evaluation))

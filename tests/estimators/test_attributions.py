@@ -273,6 +273,8 @@ def test_errors_name_what_is_missing(fitted, flats):
     reg = NONARegressor(max_iter=2, n_estimators=1, random_state=0).fit(wide, np.arange(80.0))
     with pytest.raises(ValueError, match="not to a wide sparse matrix"):
         reg.attribute(wide[:2], wide.toarray(), of="distances")
+    with pytest.raises(ValueError, match="not to a wide sparse matrix"):
+        reg.attribute(wide[:2], of="predictions")
 
 
 def test_the_estimator_stays_as_it_is(fitted, flats):
