@@ -8,14 +8,16 @@ Symbols as in the SoftStep paper (arXiv 2506.08139v2): `x` scaled similarity, `a
 threshold (no weight at or below it), `b` full-keep threshold, `t` transition.
 """
 
+import copy
 import math
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ._utils.validation import check_choice
+from ._utils.validation import check_choice, check_integer
 from .ranking import nearest_first
 
 __all__ = [
@@ -300,6 +302,8 @@ class SoftStep(nn.Module):
         check_choice("step", step, STEPS)
         check_choice("params", params, ("global", "pointwise"))
         check_choice("on", on, STEP_SCALES)
+        if embedding_dim is not None:
+            check_integer("embedding_dim", embedding_dim)
         self.step, self.params, self.on = step, params, on
         self.narrowing: Tensor
         self.register_buffer("narrowing", torch.ones(()))
@@ -308,6 +312,60 @@ class SoftStep(nn.Module):
             self.logits = nn.Parameter(torch.zeros(n_params))
         elif embedding_dim is not None:
             self.linear = nn.Linear(embedding_dim, n_params)
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the parameters by name, as scikit-learn's estimators do.
+
+        Parameters
+        ----------
+        deep : bool, default=True
+            Unused: no parameter has parameters of its own.
+
+        Returns
+        -------
+        dict
+            Values by name. `embedding_dim` is None with ``params='global'``, which needs none.
+
+        Examples
+        --------
+        >>> from nona_sklearn.softstep import SoftStep
+        >>> SoftStep("s2").get_params()["step"]
+        's2'
+        """
+        embedding_dim = self.linear.in_features if hasattr(self, "linear") else None
+        own = {"step": self.step, "params": self.params, "on": self.on}
+        return own | {"embedding_dim": embedding_dim}
+
+    def set_params(self, **params: Any) -> "SoftStep":
+        """Set parameters, as scikit-learn's estimators do. A changed step is untrained.
+
+        Parameters
+        ----------
+        **params : dict
+            Values by name.
+
+        Returns
+        -------
+        SoftStep
+            The step.
+
+        Examples
+        --------
+        >>> from nona_sklearn.softstep import SoftStep
+        >>> SoftStep("s2").set_params(on="rank")
+        SoftStep('s2', 'global', on='rank')
+        """
+        before = self.get_params()
+        if unknown := params.keys() - before.keys():
+            raise ValueError(
+                f"Invalid parameter {min(unknown)!r} for {self!r}, which has {[*before]}"
+            )
+        if (now := before | params) != before:
+            vars(self).update(vars(SoftStep(**now)))
+        return self
+
+    def __sklearn_clone__(self) -> "SoftStep":
+        return copy.deepcopy(self)  # with its weights, as a module
 
     def for_embedding(self, embedding_dim: int) -> "SoftStep":
         """Return an untrained step of the same kind for embeddings of `embedding_dim` columns."""

@@ -1,4 +1,5 @@
 import copy
+import re
 
 import pytest
 import torch
@@ -454,3 +455,20 @@ def test_pointwise_thresholds_do_not_depend_on_the_other_queries(step):
     for rows in (torch.randperm(37, generator=generator), torch.arange(36, 37), torch.arange(9)):
         for ours, expected in zip(module.thresholds(query[rows]), whole, strict=True):
             assert torch.equal(ours, expected[rows])
+
+
+@pytest.mark.parametrize("params", ["global", "pointwise"])
+@pytest.mark.parametrize("embedding_dim", [0, -1, 2.5, "a", True])
+def test_the_size_of_the_embedding_is_a_positive_integer(params, embedding_dim):
+    message = f"embedding_dim must be a positive integer, got {embedding_dim!r}"
+    with pytest.raises(ValueError, match=re.escape(message)):
+        SoftStep(params=params, embedding_dim=embedding_dim)
+
+
+def test_parameters_as_of_an_estimator_of_scikit_learn():
+    step = SoftStep("s1", "pointwise", embedding_dim=3)
+    given = {"step": "s1", "params": "pointwise", "on": "similarity", "embedding_dim": 3}
+    assert step.get_params() == given
+    assert step.set_params(step="s2", params="global") is step
+    assert step.get_params() == given | {"step": "s2", "params": "global", "embedding_dim": None}
+    assert [name for name, _ in step.named_parameters()] == ["logits"]

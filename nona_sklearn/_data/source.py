@@ -27,7 +27,8 @@ from .._utils.storable import storable
 from .._utils.validation import EMBED_BLOCK, spans
 from .column_spec import columns_of_targets, cross_fit
 from .sample import Rows
-from .table_encoder import TableEncoder
+from .table_encoder import TableEncoder, fit_encoder
+from .table_encoding import TableEncoding
 from .tables import as_dense, check_table, read_again, refuse_no_table, rows_of
 
 LARGEST = 1e300  # largest scaled value before clipping, so that no square is infinite
@@ -257,7 +258,7 @@ class SparseEncoder:
         most = min(self.max_components, max(MOST_COMPONENTS, MOST_ENTRIES // n_rows), n_features)
         return min(most, max(1, n_rows // self.rows_per_component))
 
-    def transform_validated(self, X: Any) -> np.ndarray:
+    def transform(self, X: Any) -> np.ndarray:
         """Return an encoded sparse matrix or table, whose columns are already validated."""
         if not issparse(X):
             X = csr_array(check_array(X, dtype=np.float64, input_name="X"))
@@ -319,6 +320,13 @@ class TableSource:
         """Return the source of a fitted estimator, from its fitted attributes."""
         return cls(estimator, estimator.features_, estimator.scaler_)
 
+    @property
+    def encoding(self) -> TableEncoding | SparseEncoder:
+        """Return what encodes validated rows; the encoder is fitted."""
+        if isinstance(self.encoder, TableEncoder):
+            return TableEncoding.of(self.encoder)
+        return self.encoder
+
     def store(self, estimator: Any) -> None:
         """Set the fitted attributes of an estimator."""
         estimator.features_ = self.encoder
@@ -356,11 +364,11 @@ class TableSource:
         if is_wide(X) and self.component_encoder is not None:
             self.encoder, self.scaler = self.component_encoder, self.component_scaler
         if isinstance(self.encoder, TableEncoder):
-            encoded = self.encoder.fit_transform_by(as_dense(X), targets)
+            encoded = fit_encoder(self.encoder, as_dense(X), targets)
         elif not hasattr(self.encoder, "svd_"):
             encoded = self.encoder.fit_transform(X, targets)
         elif X.shape[1] == self.encoder.n_features:
-            encoded = self.encoder.transform_validated(X)
+            encoded = self.encoder.transform(X)
         else:
             raise ValueError(
                 "warm_start=True needs the columns of the earlier fit: X had "
@@ -369,17 +377,18 @@ class TableSource:
         if self.scaler is not None:
             with np.errstate(over="ignore", invalid="ignore"):  # _scale checks the result
                 if isinstance(self.scaler, StandardScaler):  # others choose units by themselves
-                    refuse_tiny_spread(encoded, self.encoder.label_of)
+                    refuse_tiny_spread(encoded, self.encoding.label_of)
                 self.scaler = self.scaler.set_output(transform="default").fit(encoded)
         return self._scale(encoded, 0)
 
     def blocks(self, X: Any) -> Iterator[tuple[Any, Tensor]]:
         """Yield blocks of validated queries, as given and encoded, (n_block, n_features)."""
-        contents = self.encoder.contents if isinstance(self.encoder, TableEncoder) else ()
+        encoding = self.encoding
+        contents = encoding.contents if isinstance(encoding, TableEncoding) else ()
         X = check_table(self.estimator, X, reset=False, contents=contents, accept_sparse=True)
         for rows in spans(_num_samples(X), EMBED_BLOCK):
             given = rows_of(X, rows)
-            yield given, self._scale(self.encoder.transform_validated(given), rows.start)
+            yield given, self._scale(encoding.transform(given), rows.start)
 
     def encode(self, X: Any) -> Tensor:
         """Return encoded queries, (n, n_features), after validation."""
@@ -389,13 +398,13 @@ class TableSource:
         """Return codes of the levels of valid rows, int32 (n, n_categories), or None."""
         if not isinstance(self.encoder, TableEncoder):
             return None
-        return self.encoder.level_codes(read_again(self.estimator, X))
+        return TableEncoding.of(self.encoder).level_codes(read_again(self.estimator, X))
 
     def unknown_levels(self, X: Any) -> np.ndarray | None:
         """Return whether levels of valid rows are unknown, bool (n, n_categories), or None."""
         if not isinstance(self.encoder, TableEncoder):
             return None
-        return self.encoder.unknown_levels(read_again(self.estimator, X))
+        return TableEncoding.of(self.encoder).unknown_levels(read_again(self.estimator, X))
 
     @np.errstate(over="ignore", invalid="ignore")  # the result is checked
     def _scale(self, encoded: np.ndarray, first_row: int) -> Tensor:

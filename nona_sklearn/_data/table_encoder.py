@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections import Counter
 from dataclasses import replace
 from numbers import Integral
 from typing import Any
@@ -12,15 +11,14 @@ from typing import Any
 import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.feature_extraction.text import TfidfVectorizer
-from sklearn.impute import MissingIndicator, SimpleImputer
-from sklearn.utils._param_validation import Interval, RealNotInt, StrOptions
+from sklearn.utils._param_validation import RealNotInt, StrOptions
 from sklearn.utils.validation import _check_feature_names_in, check_is_fitted
 
 from .._utils.docs import Documented
 from .._utils.storable import storable_estimator
-from .._utils.threads import replaced_when_done, snapshot
-from .._utils.validation import is_whole
-from .column_spec import ColumnSpec, FrequentLevels, LevelEncoder, codes_of
+from .._utils.threads import replaced_when_done
+from .._utils.validation import Interval, is_whole
+from .column_spec import ColumnSpec
 from .columns import (
     SHOWN,
     Column,
@@ -31,13 +29,13 @@ from .columns import (
     unreadable_in,
 )
 from .row_values import as_array
-from .tables import as_dense, check_table, columns_at, free_name
+from .table_encoding import TableEncoding
+from .tables import check_table, free_name
 
 MOST_NAMED = 5  # columns in a warning
 #: Warn about a column of more than FEW categories if more than this share of its rows has a
 #: category that no other row has.
 FEW, MOST_ALONE = 20, 0.5
-FORGOTTEN = "forgotten level {}"  # replaces a level that no row has any more
 
 
 @storable_estimator()
@@ -114,6 +112,12 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
 
     feature_names_in_ : ndarray of shape (`n_features_in_`,)
         Names of the columns seen during fit, if all names are strings.
+
+    Notes
+    -----
+    A subclass with its own `fit`, `fit_transform` or `transform` is used before an estimator, in
+    a pipeline. As `table_encoder` it raises an error, since the estimators read each column once
+    and do not call these methods.
 
     Examples
     --------
@@ -218,71 +222,7 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
         """
         self._validate_params()
         with replaced_when_done(self) as fitted:
-            return fitted.fit_transform_by(X, None)
-
-    def fit_transform_by(self, X: Any, targets: np.ndarray | None) -> np.ndarray:
-        """Return the encoded training table; targets (n, c) encode categories of many levels."""
-        X = check_table(self, X, reset=True)
-        columns = list(read_columns(X))
-        vectorizers = _choose_vectorizers(columns, self.text_features)
-        columns = [
-            column.as_text() if j in vectorizers else read_strings(column)
-            for j, column in enumerate(columns)
-        ]
-        columns = _choose_categories(columns, self.categorical_features)
-        _warn_about_strings(columns)
-        self.features_ = [
-            ColumnSpec.of(column, vectorizers.get(j)) for j, column in enumerate(columns)
-        ]
-        if targets is not None:  # encode categories of many levels by them, unless none repeats
-            for j, column in enumerate(columns):
-                n_levels = len(set(column.values)) if column.kind == "category" else 0
-                if self.max_categories < n_levels < len(column.values):
-                    self.features_[j] = replace(self.features_[j], by_targets=True)
-        blocks = self._read(columns)
-        self.encoders_: dict[str, Any] = {}
-        if "numbers" in blocks:
-            imputer = SimpleImputer(strategy="median", keep_empty_features=True)
-            self.encoders_["numbers"] = imputer.set_output(transform="default")
-            imputer.fit(blocks["numbers"])
-        if "gaps" in blocks and np.isnan(blocks["gaps"]).any():
-            indicator = MissingIndicator(error_on_new=False)
-            self.encoders_["gaps"] = indicator.set_output(transform="default")
-            indicator.fit(blocks["gaps"])
-        if "categories" in blocks:
-            self.encoders_["categories"] = FrequentLevels().fit(
-                blocks["categories"], self.max_categories, self.min_frequency
-            )
-        mean_targets = None
-        if targets is not None and "levels" in blocks:
-            self.encoders_["levels"] = LevelEncoder()
-            mean_targets = self.encoders_["levels"].fit_transform(blocks["levels"], targets)
-        outputs = self._output_names(str(j) for j in range(len(columns)))
-        self.source_ = np.array([int(name.partition("_")[0]) for name in outputs])
-        self._warn_about_rare_levels(columns)
-        return self._encode(blocks, mean_targets)
-
-    def _warn_about_rare_levels(self, columns: list[Column]) -> None:
-        """Warn about columns whose levels are all rare or mostly occur once."""
-        if isinstance(self.min_frequency, Integral):
-            return  # a number of rows was chosen for this table
-        for spec, column in zip(self.features_, columns, strict=True):
-            if not spec.is_category:
-                continue
-            n_rows = len(column.values)
-            counts = np.array([*Counter(column.values).values()])
-            rare = not spec.by_targets and counts.max() < self.min_frequency * n_rows
-            alone = len(counts) > FEW and np.count_nonzero(counts == 1) > MOST_ALONE * n_rows
-            if rare or alone:
-                often = "none of them often enough" if rare else "most of them once, too rarely"
-                warnings.warn(
-                    f"{column.label} holds {len(counts)} categories in {n_rows} rows, {often} to "
-                    "learn from. If they are texts, name the column in text_features; if numbers "
-                    "or dates, convert them (pandas.to_numeric, pandas.to_datetime); else drop "
-                    "it, or set other limits: TableEncoder(min_frequency=..., "
-                    "max_categories=...)",
-                    stacklevel=2,
-                )
+            return fit_encoder(fitted, X)
 
     def transform(self, X: Any) -> np.ndarray:
         """Encode rows.
@@ -316,154 +256,8 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
                [90.        ,  0.33333333,  0.66666667]])
         """
         check_is_fitted(self)
-        return self.transform_validated(check_table(self, X, reset=False, contents=self.contents))
-
-    def transform_validated(self, X: Any) -> np.ndarray:
-        """Return an encoded table, whose columns are already validated."""
-        return self.transform_columns(self.read_validated(X))
-
-    def read_validated(self, X: Any) -> list[Column]:
-        """Return the columns of a validated table, with dates in the time zones of fit."""
-        time_zones = [spec.column.time_zone for spec in self.features_]
-        return list(read_columns(as_dense(X), time_zones))
-
-    def transform_columns(self, columns: list[Column]) -> np.ndarray:
-        """Return encoded columns of new rows, (n, n_features_out)."""
-        return self._encode(self._read(columns))
-
-    @property
-    def contents(self) -> list[str]:
-        """Return descriptions of the columns' contents in fit."""
-        return [spec.holds for spec in self.features_]
-
-    def label_of(self, output: int) -> str:
-        """Return the name in messages of the input column of an encoded column."""
-        return self.features_[self.source_[output]].column.label
-
-    # -- matrices ---------------------------------------------------------------------------
-
-    def _read(self, columns: list[Column]) -> dict[str, np.ndarray]:
-        """Return the inputs (n, n_inputs) of the encoders, and encoded texts, by name."""
-        parts: defaultdict[str, list[np.ndarray]] = defaultdict(list)
-        for spec, column in zip(self.features_, columns, strict=True):
-            if spec.level_encoder is not None:  # a gap is a level
-                parts[spec.level_encoder].append(spec.categories(column)[:, None])
-            if spec.is_number:
-                parts["numbers"].append(spec.numbers(column))
-            if spec.is_text:
-                parts["texts"].append(spec.texts(column))
-            if spec.marks_gaps:  # all parts of a date are missing at once
-                parts["gaps"].append(parts["numbers"][-1][:, :1])
-        return {name: np.hstack(arrays) for name, arrays in parts.items()}
-
-    def _encode(
-        self, blocks: dict[str, np.ndarray], mean_targets: np.ndarray | None = None
-    ) -> np.ndarray:
-        """Return the joined encoded blocks; `mean_targets` encode the levels of training rows."""
-        encoded = []
-        for name, encoder in self.encoders_.items():
-            block = blocks[name]
-            if name == "levels" and mean_targets is not None:
-                encoded.append(mean_targets)
-            elif name == "numbers" and not np.isnan(block).any():
-                encoded.append(block)  # the imputer's checks are slow for one row
-            else:
-                encoded.append(encoder.transform(block))
-        if "texts" in blocks:
-            encoded.append(blocks["texts"])
-        return np.hstack(encoded).astype(np.float64, copy=False)
-
-    def _output_names(self, names: Iterable[str]) -> list[str]:
-        """Return the names of the output columns, which begin with the names of the sources."""
-        specs = [*zip(names, self.features_, strict=True)]
-        outputs: list[str] = []
-        for name, spec in specs:
-            if spec.is_number:
-                outputs += [f"{name}_{part}" for part in spec.parts] or [name]
-        if "gaps" in self.encoders_:
-            marked = [name for name, spec in specs if spec.marks_gaps]
-            outputs += [f"{marked[i]}_missing" for i in self.encoders_["gaps"].features_]
-        for encoder in ("categories", "levels"):
-            if encoder in self.encoders_:
-                encoded = [name for name, spec in specs if spec.level_encoder == encoder]
-                outputs += self.encoders_[encoder].names(encoded)
-        for name, spec in specs:
-            if spec.text_features is not None:
-                outputs += [f"{name}_{i}" for i in range(spec.text_features.n_outputs or 0)]
-        return outputs
-
-    # -- levels that are stored -------------------------------------------------------------
-
-    @property
-    def categories(self) -> list[int]:
-        """Return the numbers of the category columns, or none if the file is too old."""
-        if not isinstance(self.encoders_.get("categories"), FrequentLevels | None):
-            return []  # in a file of version 0.2.0
-        return [j for j, spec in enumerate(self.features_) if spec.is_category]
-
-    def _encoder_levels(self) -> dict[int, list[Any]]:
-        """Return the stored levels of the encoders, by the number of the column."""
-        encoders: dict[int, Any] = {j: self.features_[j].level_encoder for j in self.categories}
-        levels = {name: iter(self.encoders_[name].levels_) for name in {*encoders.values()}}
-        return {j: next(levels[name]) for j, name in encoders.items()}
-
-    def stored_levels(self) -> list[list[Any]]:
-        """Return the categories' levels that are stored, by an encoder or as an order."""
-        return [
-            list(self.features_[j].column.levels or levels)
-            for j, levels in self._encoder_levels().items()
-        ]
-
-    def level_codes(self, X: Any) -> np.ndarray | None:
-        """Return codes of rows' levels in the stored levels, int32 (n, n_categories), or None.
-
-        A level that is not stored has the code -1.
-        """
-        values = self._read_categories(X)
-        return None if values is None else codes_of(self.stored_levels(), values)
-
-    def unknown_levels(self, X: Any) -> np.ndarray | None:
-        """Return whether rows' levels are unknown or rare, bool (n, n_categories), or None."""
-        values = self._read_categories(X)
-        levels = [*self._encoder_levels().values()]
-        return None if values is None else codes_of(levels, values) < 0
-
-    def are_unknown(self, j: int, values: np.ndarray) -> np.ndarray:
-        """Return whether levels (n,) of column j are unknown or rare, bool (n,)."""
-        return codes_of([self._encoder_levels()[j]], values[:, None])[:, 0] < 0
-
-    def _read_categories(self, X: Any) -> np.ndarray | None:
-        """Return the levels of rows, (n, n_categories), or None if there are no categories."""
-        if not self.categories:
-            return None
-        specs = [self.features_[j] for j in self.categories]
-        time_zones = [spec.column.time_zone for spec in specs]
-        columns = read_columns(columns_at(as_dense(X), self.categories), time_zones)
-        levels = [spec.categories(column) for spec, column in zip(specs, columns, strict=True)]
-        return np.stack(levels, axis=1)
-
-    def without_levels(self, removed: list[set[int]]) -> TableEncoder:
-        """Return a copy without the strings of removed levels, given as the categories' codes.
-
-        The encoded columns remain. A later row with a removed level has an unknown level.
-        """
-        copied = snapshot(self)
-        copied.features_ = [*self.features_]
-        copied.encoders_ = dict(self.encoders_)
-        left: defaultdict[Any, list[list[Any]]] = defaultdict(list)  # by encoder
-        for (j, encoder_levels), stored, codes in zip(
-            self._encoder_levels().items(), self.stored_levels(), removed, strict=True
-        ):
-            forgotten = {stored[code]: FORGOTTEN.format(code) for code in codes}
-            spec = self.features_[j]
-            remaining = [forgotten.get(level, level) for level in encoder_levels]
-            left[spec.level_encoder].append(remaining)
-            if spec.column.levels is not None:
-                order = tuple(forgotten.get(level, level) for level in spec.column.levels)
-                copied.features_[j] = replace(spec, column=replace(spec.column, levels=order))
-        for name, levels in left.items():
-            copied.encoders_[name] = self.encoders_[name].with_levels(levels)
-        return copied
+        encoding = TableEncoding.of(self)
+        return encoding.transform(check_table(self, X, reset=False, contents=encoding.contents))
 
     # -- names of the output ----------------------------------------------------------------
 
@@ -491,7 +285,7 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
         check_is_fitted(self)
         names = _check_feature_names_in(self, input_features)
         unique: dict[str, None] = {}  # an ordered set
-        for name in self._output_names(names):  # a level may be called "missing"
+        for name in TableEncoding.of(self).output_names(names):  # a level may be called "missing"
             unique[free_name(name, unique, mark="_")] = None
         return np.array([*unique], dtype=object)
 
@@ -499,6 +293,58 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
         return tags
+
+
+def fit_encoder(encoder: TableEncoder, X: Any, targets: np.ndarray | None = None) -> np.ndarray:
+    """Fit an encoder to a training table, and return the encoded table.
+
+    Targets (n, c) encode categories of many levels.
+    """
+    X = check_table(encoder, X, reset=True)
+    columns = list(read_columns(X))
+    vectorizers = _choose_vectorizers(columns, encoder.text_features)
+    columns = [
+        column.as_text() if j in vectorizers else read_strings(column)
+        for j, column in enumerate(columns)
+    ]
+    columns = _choose_categories(columns, encoder.categorical_features)
+    _warn_about_strings(columns)
+    specs = [ColumnSpec.of(column, vectorizers.get(j)) for j, column in enumerate(columns)]
+    if targets is not None:  # encode categories of many levels by them, unless none repeats
+        for j, column in enumerate(columns):
+            n_levels = len(set(column.values)) if column.kind == "category" else 0
+            if encoder.max_categories < n_levels < len(column.values):
+                specs[j] = replace(specs[j], by_targets=True)
+    encoding, encoded = TableEncoding.fit(
+        specs, columns, encoder.max_categories, encoder.min_frequency, targets
+    )
+    encoder.features_, encoder.encoders_ = encoding.specs, encoding.encoders
+    encoder.source_ = encoding.source
+    _warn_about_rare_levels(encoder, columns)
+    return encoded
+
+
+def _warn_about_rare_levels(encoder: TableEncoder, columns: list[Column]) -> None:
+    """Warn about columns whose levels are all rare or mostly occur once."""
+    if isinstance(encoder.min_frequency, Integral):
+        return  # a number of rows was chosen for this table
+    for spec, column in zip(encoder.features_, columns, strict=True):
+        if not spec.is_category:
+            continue
+        n_rows = len(column.values)
+        counts = np.array([*Counter(column.values).values()])
+        rare = not spec.by_targets and counts.max() < encoder.min_frequency * n_rows
+        alone = len(counts) > FEW and np.count_nonzero(counts == 1) > MOST_ALONE * n_rows
+        if rare or alone:
+            often = "none of them often enough" if rare else "most of them once, too rarely"
+            warnings.warn(
+                f"{column.label} holds {len(counts)} categories in {n_rows} rows, {often} to "
+                "learn from. If they are texts, name the column in text_features; if numbers "
+                "or dates, convert them (pandas.to_numeric, pandas.to_datetime); else drop "
+                "it, or set other limits: TableEncoder(min_frequency=..., "
+                "max_categories=...)",
+                stacklevel=2,
+            )
 
 
 def _warn_about_strings(columns: list[Column]) -> None:

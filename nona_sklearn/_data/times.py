@@ -45,7 +45,7 @@ class TimeKind:
         """Return the kind with a half-life, or unchanged for None, for rows at times (n,)."""
         if half_life is None:
             return self
-        length = self.length("half_life", half_life)
+        length = self.length("half_life", half_life, -math.inf)
         least = LEAST_HALF_LIFE * np.ptp(times)
         if length <= least:
             shown, remedy = f"{least:g}", ""
@@ -53,8 +53,8 @@ class TimeKind:
                 shown = f"{least:g} seconds ({timedelta(seconds=least)})"
                 if not isinstance(half_life, timedelta | np.timedelta64):
                     remedy = (
-                        f", which is read as seconds: pass a timedelta, such as "
-                        f"datetime.timedelta(days={half_life!r})"
+                        ", which is read as seconds: pass a timedelta, such as "
+                        "datetime.timedelta(days=30)"
                     )
             raise ValueError(
                 f"half_life must be above {LEAST_HALF_LIFE} of the time from the first row to the "
@@ -84,7 +84,7 @@ class TimeKind:
             return times
         return np.datetime64(0, "us") + (times * 1e6).round().astype("timedelta64[us]")
 
-    def length(self, name: str, value: Any) -> float:
+    def length(self, name: str, value: Any, least: float = 0.0) -> float:
         """Return a length of time of the parameter `name`, in units of the times."""
         number = value
         if isinstance(value, timedelta | np.timedelta64):
@@ -92,9 +92,10 @@ class TimeKind:
             # The length of months and years differs.
             fixed = np.datetime_data(duration)[0] not in ("M", "Y", "generic")
             number = float(duration / SECOND) if fixed and self.kind != "number" else None
-        if not is_real(number, 0, sys.float_info.max):
+        if not is_real(number, least, sys.float_info.max):
             wanted = "a number" if self.kind == "number" else "a timedelta, or seconds,"
-            raise ValueError(f"{name} must be {wanted} of at least 0, got {value!r}")
+            limit = "" if math.isinf(least) else f" of at least {least:g}"
+            raise ValueError(f"{name} must be {(wanted + limit).rstrip(',')}, got {value!r}")
         return float(number)
 
 

@@ -56,6 +56,7 @@ from .parameters import (
     TrainingOptions,
     check_layer_sizes,
     resolve_device,
+    step_of,
 )
 
 #: A table is wide with more features per row than this. Components of narrower tables lose more
@@ -375,9 +376,7 @@ class NONAArchitecture(Architecture):
         classifies, extracts = is_classifier(params), extractor is not None
         automatic = OF_CLASSES if classifies else OF_TABLES
         adjusts = not extracts if params.adjust == "auto" else params.adjust
-        step = params.softstep
-        if isinstance(step, str):
-            step = SoftStep(step)
+        step = step_of(params.softstep, params._scale_of_step)
         n_networks = None if params.n_estimators == "auto" else int(params.n_estimators)
         if n_networks is None and params.warm_start and hasattr(params, "network_"):
             n_networks = len(params.validation_indices_)  # the networks of the earlier fit
@@ -503,9 +502,7 @@ class SoftStepArchitecture(Architecture):
     def from_params(cls, params: Any) -> Self:
         """Return the architecture that the parameters of an estimator mean."""
         in_given_space, classifies = params.hidden_layer_sizes is None, is_classifier(params)
-        step = params.softstep
-        if isinstance(step, str):
-            step = SoftStep(step, on="rank")
+        step = step_of(params.softstep, params._scale_of_step)
         return cls(
             params=params,
             classifies=classifies,

@@ -36,7 +36,7 @@ from .editing import (
 from .explanations import ATTRIBUTIONS
 from .fit_warnings import warn_if_in_vain, warn_of_relations, warn_unless_converged
 from .fitting import fit_bank, set_fitted, train
-from .parameters import COMPONENTS
+from .parameters import component_of
 from .queries import (
     embeddings_of,
     evaluate,
@@ -63,6 +63,8 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
 
     network_: NeighborNetwork  # set by fit, as the bank is
     bank_: NeighborBank
+
+    _scale_of_step = "similarity"  # on which a step acts that is given by its name
 
     _doc_link_module = Documented._doc_link_module
     _doc_link_template = Documented._doc_link_template
@@ -197,7 +199,9 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
     def set_params(self, **params: Any) -> Self:
         """Set parameters, as scikit-learn's estimators do.
 
-        A nested name, such as ``training__batch_size``, makes the object where it is None.
+        A nested name, such as ``training__batch_size``, makes the object where it is None; of a
+        `softstep` or `loss`, also where it is a name. If an error is raised, all parameters are
+        as before.
 
         Parameters
         ----------
@@ -215,11 +219,21 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         >>> NONARegressor().set_params(training__max_time=60)
         NONARegressor(training=TrainingOptions(max_time=60))
         """
-        for name, component in COMPONENTS.items():
-            is_nested = any(key.startswith(f"{name}__") for key in params)
-            if is_nested and params.get(name, getattr(self, name)) is None:
-                params = params | {name: component()}
-        return super().set_params(**params)
+        before = self.get_params()
+        try:
+            for key in [key for key in params if key.partition("__")[0] in before]:
+                name, is_nested, _ = key.partition("__")
+                value = params.get(name, before[name])
+                if is_nested and not hasattr(value, "set_params"):
+                    params[name] = component_of(name, value, self._scale_of_step)
+                    if not hasattr(params[name], "set_params"):
+                        raise ValueError(
+                            f"{key} needs an object with parameters as {name}, got {value!r:.100}"
+                        )
+            return super().set_params(**params)
+        except Exception:
+            super().set_params(**before)
+            raise
 
     @property
     def n_estimators_(self) -> int:
@@ -582,10 +596,16 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
             :meth:`explain`, since the bank does not store features. Needed unless
             ``of="predictions"``.
         of : {'adjustments', 'distances', 'predictions'}, default='adjustments'
-            'adjustments': which differences between neighbour and query move the neighbour's
-            target, as an appraiser's adjustments, item by item. 'distances': which differences
-            make the rows dissimilar. 'predictions': how much each column adds to the mean of all
-            predictions.
+            - 'adjustments': which differences between neighbour and query move the neighbour's
+              target, as an appraiser's adjustments, item by item. It needs `features`, and
+              neighbours that are adjusted, by a trend or by ``adjust=True``; a classifier needs
+              ``similarity_ == "features"``.
+            - 'distances': which differences make the rows dissimilar. It needs `features`.
+            - 'predictions': how much each column adds to the mean of all predictions. It needs
+              ``similarity_ == "features"``, and no `features`.
+
+            All need an estimator that was fitted to the columns of a table: with neither a wide
+            sparse matrix nor a `feature_extractor`.
         n_neighbors : int, optional
             Largest number of neighbours of a query, with the largest weights. None: all rows that
             have weight. Unused with ``of="predictions"``.
@@ -611,7 +631,8 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
 
             Names end in the output if there are several, and in the class if there are more than
             two. Log odds compare two classes; of more classes each has a centred log-ratio, the
-            logarithm of its probability less the mean of the logarithms.
+            logarithm of its probability less the mean of the logarithms. A feature is renamed by
+            an apostrophe if its name is that of a result, as in :meth:`explain`.
 
         Raises
         ------

@@ -14,6 +14,7 @@ from torch import Tensor
 from .._data.row_values import check_groups, check_sample_weight, log_prior, multiply
 from .._data.sample import Embedded
 from .._data.table_encoder import TableEncoder
+from .._data.table_encoding import TableEncoding
 from .._data.tables import Names, column_named, target_names_of
 from .._data.targets import weigh_values
 from .._data.training_data import values_of_new
@@ -61,7 +62,11 @@ def without_levels(encoder: Any, removed: Iterable[Tensor], left: Iterable[Tenso
     gone = _distinct_levels(removed)
     if any(gone):
         gone = [a - b for a, b in zip(gone, _distinct_levels(left), strict=True)]
-    return encoder.without_levels(gone) if any(gone) else encoder
+    if not any(gone):
+        return encoder
+    left_encoding, copied = TableEncoding.of(encoder).without_levels(gone), snapshot(encoder)
+    copied.features_, copied.encoders_ = left_encoding.specs, left_encoding.encoders
+    return copied
 
 
 def _distinct_levels(banks: Iterable[Tensor]) -> list[set[int]]:

@@ -497,7 +497,7 @@ def adjustments_of(estimator: Any, X: Any, features: Any, n_neighbors: int | Non
     rest = end - start - parts.sum(axis=1)
     return Adjustments(
         pairs.explanation,
-        [*names, *(free_name(name, names) for name in rest_names)],
+        [*(free_name(name, rest_names) for name in names), *rest_names],
         start,
         end,
         np.concatenate([parts, rest[:, None]], axis=1),
@@ -516,7 +516,8 @@ def adjustments_table(estimator: Any, X: Any, features: Any, n_neighbors: int | 
         by_output = labels.reshape(-1, len(ends)).T
         columns |= {f"target{end}": column for end, column in zip(ends, by_output, strict=True)}
     values = np.concatenate([moved.start[:, None], moved.parts, moved.end[:, None]], axis=1)
-    return _table(fitted, columns, [first, *moved.names, last], values)
+    names = [*_column_names(fitted), *moved.names[fitted.n_features_in_ :], last]
+    return _table(fitted, columns, first, names, values)
 
 
 def distances_table(estimator: Any, X: Any, features: Any, n_neighbors: int | None) -> Any:
@@ -548,23 +549,34 @@ def predictions_table(
     first = np.broadcast_to(mean, predictions.shape)
     values = [first[:, None], parts, rest[:, None], predictions[:, None]]
     last = "log_odds" if is_classifier(fitted) else "prediction"
-    part_names = ["mean", *_column_names(fitted), INTERPLAY, last]
-    return _table(fitted, columns, part_names, np.concatenate(values, axis=1))
+    names = [*_column_names(fitted), INTERPLAY, last]
+    return _table(fitted, columns, "mean", names, np.concatenate(values, axis=1))
 
 
 def _table(
-    fitted: Any, columns: dict[str, np.ndarray], names: list[str], values: np.ndarray
+    fitted: Any, columns: dict[str, np.ndarray], first: str, names: list[str], values: np.ndarray
 ) -> Any:
-    """Return a table of `columns` and parts (m, n_names, n_outputs), for classes as log odds."""
+    """Return a table of `columns` and parts (m, 1 + n_names, n_outputs), for classes as log odds.
+
+    The `names` after the `first` begin with the features, which are renamed where a name of the
+    results is theirs.
+    """
     target_names = fitted.bank_.target_names
     if is_classifier(fitted):
         ends = fitted.targets_.ends_of_log_odds(target_names)
         values = fitted.targets_.log_odds(values)
     else:
         ends = ends_of_outputs(target_names, values.shape[2])
+    n_features = fitted.n_features_in_
+    features, results = names[:n_features], names[n_features:]
+    taken = {*columns, *(name + end for name in (first, *results) for end in ends)}
     for output, end in enumerate(ends):
-        for name, column in zip(names, values[..., output].T, strict=True):
-            columns[free_name(name + end, columns)] = column
+        start, *parts = values[..., output].T
+        columns[first + end] = start
+        for name, part in zip(features, parts, strict=False):
+            columns[free_name(name + end, {*taken, *columns})] = part
+        for name, part in zip(results, parts[n_features:], strict=True):
+            columns[name + end] = part
     return table(columns)
 
 
@@ -587,8 +599,18 @@ def additive_trend(fitted: Any) -> NetworkTrend | None:
     return trend
 
 
+def _require_columns(fitted: Any) -> None:
+    """Raise an error if the features are no columns of a table."""
+    if not isinstance(getattr(fitted, "features_", None), TableEncoder):
+        raise ValueError(
+            "attributions need an estimator that was fitted to the columns of a table, not to "
+            "a wide sparse matrix or with a feature_extractor"
+        )
+
+
 def _require_additive_trend(name: str, fitted: Any) -> NetworkTrend:
     """Return the trend with an additive part, or raise an error without one."""
+    _require_columns(fitted)
     if (trend := additive_trend(fitted)) is not None:
         return trend
     similarity = getattr(fitted, "similarity_", fitted.similarity)
@@ -641,11 +663,7 @@ class _Pairs:
     ) -> _Pairs:
         """Return the pairs of queries `X`, with the `features` of the bank's rows."""
         fitted, evaluation = evaluate(estimator, X)
-        if not isinstance(getattr(fitted, "features_", None), TableEncoder):
-            raise ValueError(
-                "attributions need an estimator that was fitted to the columns of a table, not to "
-                "a wide sparse matrix or with a feature_extractor"
-            )
+        _require_columns(fitted)
         features = checked_table("features", features)
         bank_rows = rows_of_bank(fitted.bank_, features)
         query_rows = bank_rows if X is None else np.arange(len(evaluation))

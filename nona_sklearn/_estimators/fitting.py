@@ -17,6 +17,8 @@ from .._data.row_values import normalize_mean
 from .._data.sample import Embedded, Rows, Sample, TableRows
 from .._data.source import largest_entry
 from .._data.splits import Split
+from .._data.table_encoder import TableEncoder
+from .._data.table_encoding import TableEncoding
 from .._data.tables import Names, check_table, column_named, labels_of_fit, names_of_new
 from .._data.targets import ClassTargets
 from .._data.training_data import VALIDATION_SET, TrainingData, ValidationSet, values_of_new
@@ -438,8 +440,9 @@ def _load_weights(network: NeighborNetwork, estimator: Any) -> None:
     for one in (trained(estimator)[0], network):
         shapes.append({name: tuple(weight.shape) for name, weight in one.state_dict().items()})
         heads = [head for head in one.modules() if hasattr(head, "similarity")]
-        shapes[-1]["similarity"] = [head.similarity for head in heads]  # not in the weights
-    for name in shapes[0] | shapes[1]:
+        for name in ("similarity", "weighting", "step"):  # on which the weights' meaning depends
+            shapes[-1][name] = [str(getattr(head, name)) for head in heads]
+    for name in shapes[1] | shapes[0]:  # of a new layer, the weights are named first
         before, now = (of_one.get(name, "missing") for of_one in shapes)
         if before != now:
             parameters = ", ".join(name for name in OF_NETWORKS if hasattr(estimator, name))
@@ -566,10 +569,11 @@ def _unknown_levels(training: Training, bank: NeighborBank) -> UnknownLevels | N
     X, levels, encoder = data.sample.X, data.levels, training.architecture.encoder
     assert isinstance(X, Tensor)
     assert levels is not None
+    assert isinstance(encoder, TableEncoder)  # which has levels
     table = data.table if bank.trend is not None and bank.trend.takes_table else None
     rows = rows_for_levels(bank, training.splits)
     queries: list[Embedded | None] = []
-    for column, of_rows in zip(encoder.categories, levels.T, strict=True):  # type: ignore[union-attr]
+    for column, of_rows in zip(TableEncoding.of(encoder).categories, levels.T, strict=True):
         if len(np.unique(of_rows)) < 2:
             queries.append(None)
             continue

@@ -9,12 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from sklearn.utils._param_validation import (
-    HasMethods,
-    Interval,
-    InvalidParameterError,
-    StrOptions,
-)
+from sklearn.utils._param_validation import HasMethods, InvalidParameterError, StrOptions
 
 from .._data.table_encoder import TableEncoder
 from .._data.targets import NAMED_BOUNDS
@@ -24,7 +19,7 @@ from .._training.net import NEIGHBOR_POOLS
 from .._utils.bases import BaseEstimator
 from .._utils.docs import Documented
 from .._utils.storable import CHOICES, storable_parameters
-from .._utils.validation import is_whole
+from .._utils.validation import Interval, is_whole
 from ..similarity import SIMILARITIES
 from ..softstep import STEPS, SoftStep
 from ..weighting import WEIGHTINGS, Weighting
@@ -151,6 +146,21 @@ class TrainingOptions(Documented, BaseEstimator):
 #: Parameters that are objects with parameters of their own, and have the defaults where None.
 COMPONENTS: dict[str, type] = {"table_encoder": TableEncoder, "training": TrainingOptions}
 
+
+def step_of(softstep: Any, scale: str) -> Any:
+    """Return the step that a value stands for; the step of a name acts on the scale."""
+    return SoftStep(softstep, on=scale) if isinstance(softstep, str) else softstep
+
+
+def component_of(name: str, value: Any, scale_of_step: str) -> Any:
+    """Return the object whose parameters nested names set, or the value if it has none."""
+    if name in COMPONENTS and value is None:
+        return COMPONENTS[name]()
+    if name == "softstep":
+        return step_of("s1" if value is None else value, scale_of_step)
+    return ASSoftmax.of(value) if name == "loss" else value
+
+
 COMMON_CONSTRAINTS: dict = {
     "table_encoder": [TableEncoder, None],
     "hidden_layer_sizes": ["array-like", POSITIVE, None],
@@ -222,6 +232,14 @@ def validate_parameters(estimator: Any) -> None:
     for name in COMPONENTS:
         if (component := getattr(estimator, name)) is not None:
             component._validate_params()
+    for method in ("fit", "fit_transform", "transform"):
+        kind = type(estimator.table_encoder or TableEncoder())
+        if getattr(kind, method) is not getattr(TableEncoder, method):
+            raise InvalidParameterError(
+                f"table_encoder must be a TableEncoder with the methods of TableEncoder, got a "
+                f"{kind.__name__} with its own {method}, which fit would not call: put it before "
+                "the estimator, in a pipeline"
+            )
 
 
 def without_accumulation(parameters: dict[str, Any]) -> dict[str, Any]:

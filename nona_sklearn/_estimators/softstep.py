@@ -330,6 +330,8 @@ class SoftStepKNeighborsRegressor(NeighborRegressor):
     _parameter_constraints = SOFTSTEP_CONSTRAINTS | REGRESSOR_CONSTRAINTS
     feature_weights_ = property(feature_weights)
 
+    _scale_of_step = "rank"
+
     def _architecture(self):
         return SoftStepArchitecture.from_params(self)
 
@@ -615,6 +617,8 @@ class SoftStepKNeighborsClassifier(NeighborClassifier):
         SOFTSTEP_CONSTRAINTS | CLASSIFIER_CONSTRAINTS | {"smoothing": ["boolean"]}
     )
     feature_weights_ = property(feature_weights)
+
+    _scale_of_step = "rank"
 
     def _architecture(self):
         return SoftStepArchitecture.from_params(self)

@@ -10,13 +10,14 @@ import torch
 from scipy.linalg import block_diag
 from sklearn.base import BaseEstimator
 from sklearn.decomposition import PCA
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import StrOptions
 from torch import Tensor, nn
 
 from .._data.sample import Rows
 from .._utils.docs import Documented
 from .._utils.storable import storable_parameters
 from .._utils.threads import one_blas_thread
+from .._utils.validation import Interval
 
 LEAST = 0.25  # least relevance relative to chance, since a dependence may be nonlinear
 

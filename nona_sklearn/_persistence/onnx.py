@@ -27,6 +27,7 @@ from .._data.column_spec import DAY, MONDAY, TURN, ColumnSpec
 from .._data.columns import LEVEL_CONTENTS, Column
 from .._data.source import BOUND, SmoothClipScaler, SparseEncoder
 from .._data.table_encoder import TableEncoder
+from .._data.table_encoding import TableEncoding
 from .._data.tables import check_table, free_name
 from .._estimators.base import NeighborEstimator
 from .._inference.bank import NeighborBank
@@ -97,9 +98,9 @@ def onnx_inputs(estimator, X):
            ['']], dtype=object)}
     """
     fitted = exportable_snapshot(estimator)
-    encoder = fitted.features_
-    X = check_table(fitted, X, reset=False, contents=encoder.contents, accept_sparse=True)
-    return input_values(encoder, encoder.read_validated(X))
+    encoding = TableEncoding.of(fitted.features_)
+    X = check_table(fitted, X, reset=False, contents=encoding.contents, accept_sparse=True)
+    return input_values(fitted.features_, encoding.read(X))
 
 
 def exportable_snapshot(estimator: Any) -> Any:
@@ -219,7 +220,7 @@ class Encoding(nn.Module):
 def _levels(encoder: TableEncoder, j: int) -> list[Any]:
     """Return the levels of a category, ordered or not, without the gap."""
     categories = [i for i, feature in enumerate(encoder.features_) if feature.is_category]
-    stored = dict(zip(categories, encoder.stored_levels(), strict=False))
+    stored = dict(zip(categories, TableEncoding.of(encoder).stored_levels(), strict=False))
     if j not in stored:
         raise ValueError(
             f"{encoder.features_[j].column.label} holds categories, whose levels an estimator of "
@@ -236,7 +237,7 @@ def _gaps(encoder: TableEncoder, n_rows: int) -> list[Column]:
 
 def _gap(encoder: TableEncoder) -> np.ndarray:
     """Return the encoding of a row of gaps, (n_features_out,)."""
-    return encoder.transform_columns(_gaps(encoder, 1))[0]
+    return TableEncoding.of(encoder).encode(_gaps(encoder, 1))[0]
 
 
 class Numbers(nn.Module):
@@ -282,11 +283,11 @@ class Levels(nn.Module):
         columns = _gaps(encoder, len(values))
         columns[j] = Column(columns[j].name, "category", values)
         # Removed levels and the unseen level are strings, even if the category holds numbers.
-        of_any_type = snapshot(encoder)
-        of_any_type.features_ = [replace(spec, holds="nothing") for spec in encoder.features_]
-        table = of_any_type.transform_columns(columns)
+        encoding = TableEncoding.of(encoder)
+        of_any_type = [replace(spec, holds="nothing") for spec in encoding.specs]
+        table = replace(encoding, specs=of_any_type).encode(columns)
         self.table = torch.from_numpy(table[:, self.outputs])
-        self.unknown = torch.from_numpy(encoder.are_unknown(j, values))
+        self.unknown = torch.from_numpy(encoding.are_unknown(j, values))
 
     @staticmethod
     def given(feature: ColumnSpec, column: Column) -> np.ndarray:

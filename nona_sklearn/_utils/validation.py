@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import torch
 from scipy.sparse import csr_array
-from sklearn.utils import Bunch, check_array
+from sklearn.utils import Bunch, _param_validation, check_array
 from torch import Tensor
 
 if TYPE_CHECKING:
@@ -122,6 +122,13 @@ MAX_WIDENED = 64  # most features; more are usually an embedding, whose axes hav
 def real_valued(X: Tensor) -> list[int]:
     """Return positions of the features of X, (n, n_features), with more than two values."""
     return [j for j, column in enumerate(X.T) if len(column.unique()) > 2]
+
+
+class Interval(_param_validation.Interval):
+    """A constraint of scikit-learn, to which True and False are not numbers."""
+
+    def is_satisfied_by(self, val: Any) -> bool:
+        return not isinstance(val, bool) and super().is_satisfied_by(val)
 
 
 def is_whole(value: Any, low: int, high: float = math.inf) -> bool:

@@ -61,7 +61,7 @@ def test_rows_keep_their_lengths():
     X = sparse_rows(50)
     encoder = SparseEncoder(rows_per_component=5)
     lengths = np.linalg.norm(X.toarray(), axis=1)
-    for rows in encoder.fit_transform(X), encoder.transform_validated(X):
+    for rows in encoder.fit_transform(X), encoder.transform(X):
         np.testing.assert_allclose(np.linalg.norm(rows, axis=1), lengths)
 
 
@@ -72,7 +72,7 @@ def test_a_row_of_columns_that_were_empty_in_fit_is_zero():
     query = csr_array((np.ones(10), (np.zeros(10, int), np.arange(10))), shape=(1, WIDE))
     encoder = SparseEncoder()
     encoder.fit_transform(X.tocsr())
-    assert not encoder.transform_validated(query).any()
+    assert not encoder.transform(query).any()
 
 
 def test_new_rows_are_encoded_as_those_of_fit_be_they_sparse_or_dense():
@@ -80,10 +80,8 @@ def test_new_rows_are_encoded_as_those_of_fit_be_they_sparse_or_dense():
     encoder = SparseEncoder()
     encoded = encoder.fit_transform(X)
     for rows in X, X.toarray(), X.tocsc():
-        np.testing.assert_allclose(encoder.transform_validated(rows), encoded, atol=1e-12)
-    np.testing.assert_array_equal(
-        encoder.transform_validated(X.toarray()), encoder.transform_validated(X)
-    )
+        np.testing.assert_allclose(encoder.transform(rows), encoded, atol=1e-12)
+    np.testing.assert_array_equal(encoder.transform(X.toarray()), encoder.transform(X))
 
 
 @pytest.mark.slow
@@ -98,14 +96,14 @@ def test_a_matrix_of_zeros():
     """Of which scikit-learn divides a variance of 0."""
     encoder = SparseEncoder()
     assert not encoder.fit_transform(csr_array((20, WIDE))).any()
-    assert not encoder.transform_validated(csr_array((2, WIDE))).any()
+    assert not encoder.transform(csr_array((2, WIDE))).any()
 
 
 def test_arrays_whatever_is_configured():
     with sklearn.config_context(transform_output="pandas"):
         encoder = SparseEncoder()
         assert isinstance(encoder.fit_transform(sparse_rows(5)), np.ndarray)
-        assert isinstance(encoder.transform_validated(sparse_rows(5)), np.ndarray)
+        assert isinstance(encoder.transform(sparse_rows(5)), np.ndarray)
 
 
 # -- for networks --------------------------------------------------------------------------
@@ -116,7 +114,7 @@ def test_rows_have_a_mean_square_of_one():
     X[:2] *= [[0], [1e-9]]
     X = csr_array(X)
     encoder = SparseEncoder.to_choose_from()
-    for rows in encoder.fit_transform(X), encoder.transform_validated(X):
+    for rows in encoder.fit_transform(X), encoder.transform(X):
         assert not rows[0].any()
         np.testing.assert_allclose(np.mean(rows[1:] ** 2, axis=1), 1)
 
@@ -130,7 +128,7 @@ def test_scores_follow_the_components():
     assert encoded.shape == (60, encoder.n_components + 2)
     np.testing.assert_array_equal(encoded[:, :-2], components)
     np.testing.assert_array_equal(encoded[:, -2:], LinearScores().fit_transform(X, targets))
-    new = encoder.transform_validated(X)
+    new = encoder.transform(X)
     np.testing.assert_allclose(new[:, -2:], encoder.scores_.transform(X), atol=1e-9)
 
 

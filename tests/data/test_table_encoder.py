@@ -1730,3 +1730,11 @@ def test_what_was_written_is_not_kept():
 def test_a_moment_that_no_clock_shows_leaves_all_of_them_categories(text):
     X = pd.DataFrame({"t": ["2024-01-01T00:00Z", "2024-01-01T00:00+02:00", text]})
     assert columns_of(X).keys() == {f"t_{value}" for value in X["t"]}
+
+
+def test_an_encoder_shows_methods_of_scikit_learn_alone():
+    shown = {name for name in dir(TableEncoder) if not name.startswith("_")}
+    assert shown == {
+        *("fit", "transform", "fit_transform", "get_feature_names_out", "set_output"),
+        *("get_params", "set_params", "get_metadata_routing"),
+    }

@@ -207,8 +207,36 @@ def test_names_of_columns_that_are_taken(flats):
     names = {"area": "weight", "district": "target", "floor": "other"}
     reg = NONARegressor(max_iter=2, n_estimators=1, random_state=0).fit(X.rename(columns=names), y)
     found = reg.attribute(queries.rename(columns=names), X.rename(columns=names))
-    assert [*found][3:9] == ["target", "weight'", "target'", "built", "other", "city"]
-    assert [*found][9:] == ["interplay", "other'", "adjusted_target"]
+    assert [*found][3:9] == ["target", "weight'", "target'", "built", "other'", "city"]
+    assert [*found][9:] == ["interplay", "other", "adjusted_target"]
+
+
+@pytest.mark.parametrize("ends", [[""], ["_0", "_1"]], ids=["number", "numbers"])
+@pytest.mark.parametrize(
+    ("of", "results"),
+    [
+        ("adjustments", ["target", "interplay", "other", "adjusted_target"]),
+        ("predictions", ["mean", "interplay", "prediction"]),
+    ],
+)
+def test_results_keep_their_names_whatever_features_are_called(of, results, ends):
+    X = np.random.RandomState(0).randn(80, len(results))
+    y = np.stack([X[:, 0] * X[:, 1] + X[:, k] for k in range(len(ends))], axis=1).squeeze()
+    params = {"similarity": "features", "max_iter": 2, "n_estimators": 1, "random_state": 0}
+
+    def attributions(names):
+        table = pd.DataFrame(X, columns=names)
+        reg = NONARegressor(**params).fit(table, y)
+        return reg.attribute(table[:3] + 0.1, table, of=of)
+
+    plain = [f"x{j}" for j in range(len(results))]
+    renamed = {
+        name + end: f"{result}{end}'"
+        for name, result in zip(plain, results, strict=True)
+        for end in ends
+    }
+    expected = attributions(plain).rename(columns=renamed)
+    pd.testing.assert_frame_equal(attributions(results), expected)
 
 
 def test_a_query_without_an_earlier_row_has_no_line(flats):
@@ -245,6 +273,8 @@ def test_errors_name_what_is_missing(fitted, flats):
     reg = NONARegressor(max_iter=2, n_estimators=1, random_state=0).fit(wide, np.arange(80.0))
     with pytest.raises(ValueError, match="not to a wide sparse matrix"):
         reg.attribute(wide[:2], wide.toarray(), of="distances")
+    with pytest.raises(ValueError, match="not to a wide sparse matrix"):
+        reg.attribute(wide[:2], of="predictions")
 
 
 def test_the_estimator_stays_as_it_is(fitted, flats):

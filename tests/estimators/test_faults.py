@@ -1218,12 +1218,21 @@ def test_the_error_of_a_warm_start_names_the_changed_shape(plane, sizes):
     [
         ({"softstep": "s1"}, r"softstep as in the earlier fit: 'head\.step\.logits' was missing"),
         ({"similarity": "cosine"}, r"'similarity' was \['l2'\], and is \['cosine'\] now"),
+        ({"weighting": "gaussian"}, r"'weighting' was \['Softmax\(\)'\], and is \['Gaussian\(\)"),
     ],
 )
 def test_parameters_that_a_warm_start_needs_unchanged(plane, changed, message):
     reg = nona(warm_start=True).fit(plane[0], plane[2])
     with pytest.raises(ValueError, match=message):
         reg.set_params(**changed).fit(plane[0], plane[2])
+
+
+@pytest.mark.parametrize("params", ["global", "pointwise"])
+def test_a_warm_start_needs_a_step_on_the_same_scale(plane, params):
+    reg = nona(warm_start=True, softstep=SoftStep("s1", params)).fit(plane[0], plane[2])
+    reg.fit(plane[0], plane[2])
+    with pytest.raises(ValueError, match=r"'step' was .*, and is \[.*on='rank'.*\] now"):
+        reg.set_params(softstep__on="rank").fit(plane[0], plane[2])
 
 
 @pytest.mark.parametrize(

@@ -213,7 +213,7 @@ def test_a_difference_has_one_price():
     rows["other"] = X[:, 2]
     reg = nona().fit(rows, Y)
     found = reg.attribute(rows[:60], rows)
-    parts = found[["target", "area", "floor", "other'", "interplay", "other"]].sum(axis=1)
+    parts = found[["target", "area", "floor", "other", "interplay", "other'"]].sum(axis=1)
     np.testing.assert_allclose(parts, found.adjusted_target, rtol=1e-9)
     start, end = (rows["floor"].loc[found[name]].to_numpy() for name in ("neighbor", "query"))
     up = found["floor"][end > start]

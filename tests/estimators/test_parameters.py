@@ -87,6 +87,62 @@ def test_an_unknown_nested_name_is_an_error():
         NONARegressor().set_params(training__patience=3)
 
 
+@EACH
+def test_a_step_has_nested_names(kind):
+    """A name stands for a step on the estimator's scale; None for "s1"."""
+    on = "rank" if "SoftStep" in kind.__name__ else "similarity"
+    for given in (None, "s1"):
+        estimator = kind(softstep=given).set_params(softstep__params="pointwise")
+        assert repr(estimator.softstep) == repr(SoftStep("s1", "pointwise", on))
+    estimator.set_params(softstep__step="s2", softstep__params="global")
+    assert estimator.get_params()["softstep__step"] == "s2"
+    copied = clone(estimator)
+    assert repr(copied.softstep) == repr(SoftStep("s2", on=on))
+    assert copied.softstep is not estimator.softstep
+    step = SoftStep("s1", "pointwise", embedding_dim=300)
+    assert repr(clone(kind(softstep=step)).softstep) == repr(step)
+
+
+@EACH
+def test_a_search_over_the_step(kind):
+    search = GridSearchCV(quick(kind, similarity="l2"), {"softstep__step": ["s1", "s2"]}, cv=2)
+    search.set_params(error_score="raise").fit(X, targets(kind))
+    assert search.best_estimator_.network_.head.step.step == search.best_params_["softstep__step"]
+
+
+def test_a_loss_by_name_has_nested_names():
+    assert NONAClassifier(loss="as_softmax").set_params(loss__margin=0.3).loss.margin == 0.3
+
+
+@EACH
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"weighting__learn_temperature": False}, "weighting__.* needs an object .*, got 'soft"),
+        ({"trend": "kernel", "trend__alpha": 2}, "trend__alpha needs an object .*, got 'kernel'"),
+        ({"max_iter": 9, "softstep__kind": "s2"}, r"Invalid parameter 'kind' for SoftStep\('s1'"),
+        ({"softstep": "s9", "softstep__on": "rank"}, "step must be one of .*, got 's9'"),
+        ({"softstep__step": "s9"}, "step must be one of .*, got 's9'"),
+        ({"softstep__embedding_dim": 0}, "embedding_dim must be a positive integer, got 0"),
+        ({"max_iter": 9, "training__foo": 1}, "Invalid parameter 'foo' for estimator Training"),
+        ({"table_encoder__max_categories": 9, "training__foo": 1}, "Invalid parameter 'foo'"),
+        ({"max_iter": 9, "patience": 1}, "Invalid parameter 'patience'"),
+    ],
+)
+@pytest.mark.parametrize("are_objects", [False, True])
+def test_set_params_that_fails_changes_nothing(kind, params, message, are_objects):
+    step = SoftStep("s1", "pointwise", embedding_dim=2)
+    objects = {"table_encoder": TableEncoder(), "training": TrainingOptions(), "softstep": step}
+    estimator = kind(**objects if are_objects else {"softstep": "s1"})
+    before, weights = estimator.get_params(), step.linear.weight.clone()
+    with pytest.raises(ValueError, match=message):
+        estimator.set_params(**params)
+    after = estimator.get_params()
+    assert after.keys() == before.keys()
+    assert all(after[name] is value for name, value in before.items())
+    assert torch.equal(step.linear.weight, weights)
+
+
 def test_a_clone_has_objects_of_its_own():
     estimator = NONARegressor(training=TrainingOptions(), table_encoder=TableEncoder())
     clone(estimator).set_params(training__max_time=1, table_encoder__max_categories=2)
@@ -224,6 +280,18 @@ def test_a_search_over_nested_parameters(kind):
         ("training__n_iter_no_change", 0),
         ("training__max_time", 10**400),
         ("training__callbacks", "x"),
+        *(
+            (f"training__{name}", True)
+            for name in (
+                *("pool_size", "learning_rate_init", "weight_decay", "n_iter_no_change"),
+                "max_time",
+            )
+        ),
+        ("table_encoder__max_categories", True),
+        ("table_encoder__min_frequency", True),
+        ("max_iter", True),
+        ("n_neighbors", True),
+        ("embedding_dim", True),
         ("table_encoder__categorical_features", "all"),
         ("table_encoder__text_features", 2.5),
         ("table_encoder__max_categories", 0),
@@ -245,6 +313,31 @@ def test_invalid_values_are_named_before_training(kind, name, value):
     with pytest.raises(ValueError, match=message) as error:
         estimator.fit(X, targets(kind))
     assert f"Got {value!r} instead" in str(error.value)
+
+
+class Doubled(TableEncoder):
+    def transform(self, X):
+        return 2 * super().transform(X)
+
+
+class Named(TableEncoder):
+    """An encoder with a method more."""
+
+    def describe(self):
+        return "an encoder"
+
+
+@pytest.mark.usefixtures("no_training")
+@EACH
+def test_an_encoder_whose_methods_are_not_called_is_refused(kind):
+    estimator = quick(kind, table_encoder=Doubled())
+    with pytest.raises(ValueError, match=r"table_encoder must .* Doubled with its own transform"):
+        estimator.fit(X, targets(kind))
+
+
+def test_an_encoder_with_a_further_method_is_accepted():
+    estimator = quick(NONARegressor, table_encoder=Named(max_categories=3)).fit(X, Y)
+    assert estimator.features_.describe() == "an encoder"
 
 
 # -- steps ----------------------------------------------------------------------------------------

@@ -185,7 +185,7 @@ def test_components_their_scaler_and_scores(estimator, scaler, n_components, n_s
     assert scaler is (estimator.scaler_ and type(estimator.scaler_))
     features = estimator.features_
     assert features.n_components == n_components
-    assert features.transform_validated(WIDE).shape == (N, n_components + n_scores)
+    assert features.transform(WIDE).shape == (N, n_components + n_scores)
 
 
 @pytest.mark.parametrize("further", [{"groups": np.arange(N) // 2}, {"times": np.arange(N)}])
@@ -206,7 +206,7 @@ def test_with_groups_or_times_there_are_no_scores(further):
 )
 def test_there_is_a_score_for_each_output_and_class(kind, y, n_scores):
     features = make(kind).fit(WIDE, y).features_
-    assert features.transform_validated(WIDE).shape[1] == N // ROWS_PER_CHOICE + n_scores
+    assert features.transform(WIDE).shape[1] == N // ROWS_PER_CHOICE + n_scores
 
 
 @pytest.mark.slow

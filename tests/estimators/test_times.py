@@ -3,6 +3,7 @@
 import copy
 import datetime
 import pickle
+import re
 
 import numpy as np
 import pandas as pd
@@ -759,7 +760,7 @@ def test_a_half_life_of_dates_is_a_timedelta(data):
     [
         (0, "half_life must be above"),
         (0.01, "half_life must be above .* which is 0.029, got 0.01"),
-        (-1, "half_life must be a number of at least 0, got -1"),
+        (-1, "half_life must be above .* which is 0.029, got -1"),
         (np.nan, "half_life must be a number"),
         ("auto", "The 'half_life' parameter of NONARegressor must be .* Got 'auto' instead"),
         (10**400, "half_life must be a number"),
@@ -797,10 +798,19 @@ def test_a_half_life_of_dates_as_a_number_is_seconds(data, kind, half_life):
 def test_months_are_no_length_of_time(data):
     X, y, times = data
     dates = pd.Timestamp("2024-01-01") + pd.to_timedelta(times, unit="D")
-    for half_life in (np.timedelta64(3, "M"), datetime.timedelta(-1)):
-        with pytest.raises(
-            ValueError, match="half_life must be a timedelta, or seconds, of at le"
-        ):
+    with pytest.raises(ValueError, match="half_life must be a timedelta, or seconds, got"):
+        NONARegressor(half_life=np.timedelta64(3, "M"), max_iter=10**9).fit(X, y, times=dates)
+
+
+def test_half_lives_of_dates_have_one_limit(data):
+    """The remedy has no number of the user's, which need not be a number of days."""
+    X, y, times = data
+    dates = pd.Timestamp("2024-01-01") + pd.to_timedelta(times, unit="D")
+    lengths = 0, -1, 0.5, datetime.timedelta(0), datetime.timedelta(-1), pd.Timedelta(-1, "D")
+    for half_life in lengths:
+        got = re.escape(f"which is 2505.6 seconds (0:41:45.600000), got {half_life!r}")
+        remedy = "" if isinstance(half_life, datetime.timedelta) else r", .*\(days=30\)"
+        with pytest.raises(ValueError, match=f"half_life must be above .* {got}{remedy}$"):
             NONARegressor(half_life=half_life, max_iter=10**9).fit(X, y, times=dates)
 
 

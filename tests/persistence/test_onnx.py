@@ -31,6 +31,8 @@ from nona_sklearn import (
     onnx_inputs,
 )
 from nona_sklearn._data.column_spec import CALENDAR
+from nona_sklearn._data.table_encoder import fit_encoder
+from nona_sklearn._data.table_encoding import TableEncoding
 from nona_sklearn._data.tables import check_table
 from nona_sklearn._persistence.onnx import (
     Encoding,
@@ -309,7 +311,8 @@ def graph_of(encoder):
 
 
 def inputs_of(encoder, table):
-    return input_values(encoder, encoder.read_validated(check_table(encoder, table, reset=False)))
+    columns = TableEncoding.of(encoder).read(check_table(encoder, table, reset=False))
+    return input_values(encoder, columns)
 
 
 def assert_encoded(encoder, *tables):
@@ -380,7 +383,7 @@ def fitted_encoder(table):
     """An encoder, of many levels by two targets."""
     targets = np.c_[np.arange(60.0) ** 2, np.sin(np.arange(60))]
     encoder = TableEncoder(min_frequency=2, max_categories=20)
-    encoder.fit_transform_by(table, targets)
+    fit_encoder(encoder, table, targets)
     return encoder
 
 
@@ -471,7 +474,7 @@ def test_random_tables_are_encoded_as_by_the_estimator(kinds, n, most, least, se
         for size in (n, 20)
     )
     encoder = TableEncoder(max_categories=most, min_frequency=least)
-    encoder.fit_transform_by(table, rng.normal(size=(n, 1)))
+    fit_encoder(encoder, table, rng.normal(size=(n, 1)))
     encoding = Encoding(encoder)
     given = [*inputs_of(encoder, others).values()]
     for j, texts in encoding.texts.items():
