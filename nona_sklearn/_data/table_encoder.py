@@ -18,6 +18,7 @@ from sklearn.utils.validation import _check_feature_names_in, check_is_fitted
 
 from .._utils.docs import Documented
 from .._utils.storable import storable_estimator
+from .._utils.tables import columns_at, free_name
 from .._utils.threads import replaced_when_done, snapshot
 from .._utils.validation import is_whole
 from .column_spec import ColumnSpec, FrequentLevels, LevelEncoder, codes_of
@@ -31,7 +32,7 @@ from .columns import (
     unreadable_in,
 )
 from .row_values import as_array
-from .tables import as_dense, check_table, columns_at, free_name
+from .tables import as_dense, check_table
 
 MOST_NAMED = 5  # columns in a warning
 #: Warn about a column of more than FEW categories if more than this share of its rows has a

@@ -16,32 +16,30 @@ from sklearn.base import is_classifier
 from sklearn.utils import _safe_indexing
 from torch import Tensor
 
-from .._data.columns import Column, plain_values, read_as, read_columns, read_strings
+from .._data.columns import Column, read_as, read_columns, read_strings
 from .._data.row_values import as_array
 from .._data.sample import Embedded, TableRows
 from .._data.source import SparseEncoder, TableSource
 from .._data.table_encoder import TableEncoder
-from .._data.tables import (
+from .._data.tables import ends_of_outputs, labels_of, labels_of_fit, read_again
+from .._data.targets import ClassTargets
+from .._inference.bank import NeighborBank
+from .._inference.evaluation import Evaluation
+from .._inference.network_trend import NetworkTrend, values_of
+from .._utils.tables import (
     are_row_numbers,
-    ends_of_outputs,
     free_name,
     gather_cells,
     index_of,
     is_frame,
-    labels_of,
-    labels_of_fit,
     names_of_columns,
-    read_again,
+    plain_values,
     select_columns,
     stack_rows,
 )
-from .._data.targets import ClassTargets
-from .._inference.bank import NeighborBank
-from .._inference.evaluation import Evaluation
-from .._inference.explanation import Explanation
-from .._inference.network_trend import NetworkTrend, values_of
 from .._utils.validation import is_missing, spans, table
 from ..embedding import WeightedFeatures
+from ..explanation import Explanation
 from .queries import encoded_features, evaluate, explanation_of, fitted_snapshot, query_names
 
 ROUNDING = 1e-5  # of embeddings in float32, relative to their largest entry

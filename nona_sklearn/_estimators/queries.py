@@ -19,24 +19,17 @@ from torch import Tensor
 
 from .._data.sample import Embedded, Rows, TableRows
 from .._data.source import Source, TableSource, largest_entry
-from .._data.tables import (
-    Names,
-    exchange_column,
-    in_order_of,
-    labels_of,
-    labels_of_fit,
-    stack_rows,
-    warn_of_other_order,
-)
+from .._data.tables import Names, in_order_of, labels_of, labels_of_fit
 from .._data.times import read_new_times, read_query_times
 from .._inference.bank import NeighborBank
 from .._inference.evaluation import Evaluation
-from .._inference.explanation import Explanation
 from .._network.network import NeighborNetwork, embed
 from .._training.progress import with_progress
 from .._trend.trend import Trend
+from .._utils.tables import exchange_column, stack_rows, warn_of_other_order
 from .._utils.threads import snapshot
 from .._utils.validation import check_n_neighbors, is_whole
+from ..explanation import Explanation
 
 N_NEIGHBORS = 5  # of scikit-learn's estimators, by default
 

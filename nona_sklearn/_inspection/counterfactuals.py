@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from sklearn.utils import _safe_indexing
 
-from .._data.columns import plain_values
 from .._data.sample import Embedded
-from .._data.tables import free_name, gather_cells, stack_rows
 from .._estimators.explanations import (
     ComparedColumn,
     as_ordered,
@@ -21,6 +19,7 @@ from .._estimators.explanations import (
     read_beside,
     rows_of_bank,
 )
+from .._utils.tables import free_name, gather_cells, plain_values, stack_rows
 from .._utils.threads import snapshot
 from .._utils.validation import check_integer, is_real, is_whole, object_array, table
 from .unwrap import OutputAnswers

@@ -17,9 +17,8 @@ from sklearn.decomposition import PCA
 from sklearn.utils import check_random_state, column_or_1d
 
 from .._data.sample import Embedded
-from .._data.tables import warn_of_other_order
 from .._estimators.explanations import ComparedColumn, differences_of, largest_differences
-from .._inference.explanation import Explanation
+from .._utils.tables import warn_of_other_order
 from .._utils.threads import cached_property
 from .._utils.validation import (
     check_fraction,
@@ -29,6 +28,7 @@ from .._utils.validation import (
     is_missing,
     object_array,
 )
+from ..explanation import Explanation
 from .displays.learned import EffectDisplay, by_value
 from .page import (
     DIGITS,

@@ -17,10 +17,9 @@ import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from sklearn.utils.validation import _num_samples
 
-from .._data.columns import INEXACT
-from .._data.tables import free_name, is_frame
 from .._estimators.explanations import ComparedColumn, rows_and_queries, rows_of_bank
 from .._utils.files import as_path, destination, put_in_place
+from .._utils.tables import INEXACT, free_name, is_frame
 from .._utils.validation import check_flag, is_missing, object_array
 from .._version import __version__
 

@@ -17,10 +17,10 @@ from .._estimators.explanations import (
     rows_of_bank,
 )
 from .._estimators.queries import bank_row_as_query
-from .._inference.explanation import Explanation
 from .._utils.threads import snapshot
 from .._utils.validation import check_fraction, check_integer, is_missing, object_array
 from ..embedding import WeightedFeatures
+from ..explanation import Explanation
 from .counterfactuals import (
     COUNTERFACTUAL,
     N_CANDIDATES,

@@ -33,9 +33,9 @@ from .._estimators.explanations import (
 )
 from .._estimators.queries import drop_isolated
 from .._estimators.regression import NeighborRegressor
-from .._inference.explanation import Explanation
 from .._utils.threads import snapshot
 from .._utils.validation import check_choice, check_flag, check_levels, check_numbers
+from ..explanation import Explanation
 from .displays.base import choose_output
 
 #: Attributes with the estimators of models that combine several, or change predictions.

@@ -15,7 +15,8 @@ from nona_sklearn import (
     NeighborsDisplay,
     NONARegressor,
 )
-from nona_sklearn._data.tables import Names, labels_of, names_of_new, target_names_of
+from nona_sklearn._data.tables import Names, labels_of, names_of_new
+from nona_sklearn._utils.tables import target_names_of
 
 pd = pytest.importorskip("pandas")
 pl = pytest.importorskip("polars")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from ..._data.tables import target_names_of
+from ..._utils.tables import target_names_of
 from ..._utils.validation import import_extra
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from sklearn.base import is_classifier
 from sklearn.utils import check_array
 
 from ..._data.columns import read_values
-from ..._data.tables import is_frame, names_of_columns, target_names_of, warn_of_other_order
 from ..._data.times import KINDS
+from ..._utils.tables import is_frame, names_of_columns, target_names_of, warn_of_other_order
 from ..._utils.validation import check_integer, is_real
 from ..unwrap import unwrap
 from .base import Display, check_one_output, target_name

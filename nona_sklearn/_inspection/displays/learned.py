@@ -11,8 +11,7 @@ from sklearn.base import is_classifier
 from sklearn.decomposition import PCA
 from sklearn.utils import check_random_state
 
-from ..._data.columns import plain_values
-from ..._data.tables import warn_of_other_order
+from ..._utils.tables import plain_values, warn_of_other_order
 from ..._utils.validation import are_missing, check_integer, check_lengths, is_whole
 from ...softstep import STEPS
 from ..unwrap import unwrap

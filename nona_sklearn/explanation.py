@@ -10,8 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .._data.tables import ends_of_outputs, free_name
-from .evaluation import Evaluation
+from ._data.tables import ends_of_outputs
+from ._inference.evaluation import Evaluation
+from ._utils.tables import free_name
 
 OTHERS, NETWORK, TREND = "others", "network", "trend"  # names of lines that are no single row
 TRANSFORMATION, QUERY = "transformation", "query"
