@@ -120,7 +120,7 @@ def test_the_index_of_y_names_rows_that_have_none(data, named):
     reg = nona().fit(X, pd.Series(y, index=INDEXES["strings"]))
     assert reg.explain(queries).equals(named.explain(frame(queries)))
     both = Names.of(frame(X, INDEXES["numbers"]), pd.Series(y, index=INDEXES["strings"]))
-    assert both.rows.tolist() == INDEXES["numbers"]  # the index of X takes precedence
+    assert both.row_labels.tolist() == INDEXES["numbers"]  # the index of X takes precedence
 
 
 def test_queries_keep_their_names_when_they_are_embedded(reg, data):

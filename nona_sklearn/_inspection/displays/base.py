@@ -100,13 +100,6 @@ def legend_beside(ax, n_labels, title=None):
     ax.legend(title=title, ncols=n_columns, fontsize="small", **beside)
 
 
-def metric_embeddings(model, X):
-    """Return the embeddings in which rows of `X`, or of the bank, are compared, (n, d)."""
-    estimator = model.estimator
-    rows = estimator.bank_.embeddings if X is None else model.embed(X).embeddings
-    return estimator.network_.head.metric_part(rows)
-
-
 def target_name(model, y=None):
     """Return the name of the only target in `y` or, without a name, in the targets of fit."""
     names = target_names_of(y) or model.target_names_
@@ -116,19 +109,6 @@ def target_name(model, y=None):
 def check_one_output(shape):
     if len(shape) != 1:
         raise ValueError(f"y must be one output, got targets {tuple(shape)}")
-
-
-def choose_output(model, n_outputs, output):
-    """Return the number and the name of an output, given one of the two."""
-    names = model.target_names_ or ()
-    choices = [*range(n_outputs), *names]
-    if output is None and n_outputs == 1:
-        output = 0
-    if output not in choices:
-        raise ValueError(f"output must be one of {choices}, got {output!r:.100}")
-    number = names.index(output) if output in names else output
-    plain = "target" if n_outputs == 1 else f"target_{number}"
-    return number, names[number] if names else plain
 
 
 def check_number(y_true):
