@@ -458,13 +458,13 @@ def compare_columns(bank: Any, X: Any, features: Any) -> list[ComparedColumn]:
     if X is None:
         queries, of_queries = rows, shown
     else:
-        given = read_columns(X, [column.time_zone for column in rows])
-        queries = [read_as(*pair) for pair in zip(given, rows, strict=True)]
+        columns = read_columns(X, [column.time_zone for column in rows])
+        queries = [read_as(*pair) for pair in zip(columns, rows, strict=True)]
         of_queries = [*plain_values(X)]
     named = is_frame(features)
     return [
-        ComparedColumn(str(row.name) if named else f"x{row.name}", *values, (row, query))
-        for *values, row, query in zip(shown, of_queries, rows, queries, strict=True)
+        ComparedColumn(str(row.name) if named else f"x{row.name}", values, given, (row, query))
+        for values, given, row, query in zip(shown, of_queries, rows, queries, strict=True)
     ]
 
 
@@ -491,8 +491,8 @@ def largest_differences(explanation: Explanation, columns: list[ComparedColumn])
     >>> X, y = [[50, 1], [60, 2], [80, 2], [90, 3]], [250, 300, 400, 450]
     >>> knn = SoftStepKNeighborsRegressor(2, weighting="uniform", learn_feature_weights=False)
     >>> columns = compare_columns(knn.fit(X, y).bank_, [[84, 2]], X)
-    >>> largest_differences(unwrap(knn).explanation([[84, 2]]), columns).shape
-    (2, 2)
+    >>> largest_differences(unwrap(knn).explanation([[84, 2]]), columns).tolist()
+    [[0, 2], [1, 0]]
     """
     by_column = np.stack([column.differences(explanation) for column in columns], axis=1)
     order = np.argsort(-by_column, axis=1, kind="stable")[:, :N_NAMED_COLUMNS]

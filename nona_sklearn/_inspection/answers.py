@@ -65,6 +65,22 @@ class OutputAnswers:
         classes = self.model.classes_
         return classes if self.output is None else classes[self.output]
 
+    def embeddings(self, X: Any = None) -> np.ndarray:
+        """Return queries, or the bank's rows, in the space in which rows are compared, (n, d)."""
+        return np.asarray(self.model.transform(self.model.stored_rows() if X is None else X))
+
+    def check_target(self, y_true: Any) -> None:
+        """Raise if a true target is not None, one number, or a class given to fit."""
+        if y_true is None:
+            return
+        if self.is_of_classes:
+            if np.ndim(y_true) or y_true not in self.classes.tolist():
+                raise ValueError(f"y_true must be one of the classes of fit, got {y_true!r}")
+            return
+        given = np.asarray(y_true)
+        if given.size != 1 or given.dtype.kind not in "biuf" or not np.isfinite(given).all():
+            raise ValueError(f"y_true must be a number, got {y_true!r:.100}")
+
     def predict(self, X: Any) -> np.ndarray:
         """Return predictions, (q,)."""
         return self._column(self.model.predict(X))

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 N_CANDIDATES = 1000  # rows with the outcome that are tried for a query, nearest first
 BLOCKS = 10, 100, N_CANDIDATES  # numbers of nearest rows that are searched, one after another
 N_STEPS = 32  # points on the line between a query and a row
+COLUMNS = "query", "row", "target", "prediction", "changed"
 QUERY, COUNTERFACTUAL = "query", "counterfactual"
 
 
@@ -138,21 +139,29 @@ def find_counterfactuals(
     outcomes = [wanted.for_prediction(prediction) for prediction in predictions]
     estimators = {outcome: _with_outcome(answers, outcome) for outcome in dict.fromkeys(outcomes)}
     names = answers.bank.names_of(slice(None))
-    lines = []
+    lines: list[tuple] = []  # query, row, target, prediction, changed columns and cells
     for i, (outcome, prediction) in enumerate(zip(outcomes, predictions, strict=True)):
         label, query = i if labels is None else labels[i], mixer.row(mixer.n_rows + i)
         allowed.check_movable(query, label)
-        lines.append(_Line(label, QUERY, query, prediction))
+        lines.append((label, QUERY, None, prediction, "", query))
         blocks = map(answers.bank.positions, _nearest(estimators[outcome], queries[np.array([i])]))
         changes = _Search(mixer, outcome, query, allowed).towards(blocks)
         for position, changed in islice(_different(mixer, changes), n_counterfactuals):
-            columns = ", ".join(mixer.names[j] for j in mixer.differing(query, changed))
+            which = ", ".join(mixer.names[j] for j in mixer.differing(query, changed))
             (now,) = answers.predict(mixer.make(changed[None]))
-            lines += [
-                _Line(label, COUNTERFACTUAL, changed, now, changed=columns),
-                _Line(label, names[position], mixer.row(position), target=targets[position]),
-            ]
-    return _table_of(lines, mixer)
+            lines.append((label, COUNTERFACTUAL, None, now, which, changed))
+            row = mixer.row(position)
+            lines.append((label, names[position], targets[position], None, "", row))
+    *given, cells = zip(*lines, strict=True)
+    columns = {}
+    for name, column in zip(COLUMNS, given, strict=True):
+        are_numbers = all(
+            value is None or isinstance(value, float | np.floating) for value in column
+        )
+        columns[name] = np.array(column, dtype=float) if are_numbers else object_array(column)
+    for name, values in zip(mixer.names, plain_values(mixer.make(np.stack(cells))), strict=True):
+        columns[free_name(name, columns)] = values
+    return table(columns)
 
 
 def _refuse_rows_of_bank(mixer: RowMixer, labels: np.ndarray | None) -> None:
@@ -555,33 +564,3 @@ class _Search:
             is_allowed = self.allowed.allows(j, self.query, between)
             line[:, j] = np.where(is_allowed, between, row[j])
         return line[self._judge(line)[1].argmax()]  # the last row has the outcome
-
-
-# -- lines -------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _Line:
-    """A line of the table: a query, a counterfactual or a row of the bank."""
-
-    query: Any
-    row: Any
-    cells: np.ndarray
-    prediction: Any = None
-    target: Any = None
-    changed: str = ""
-
-
-def _table_of(lines: list[_Line], mixer: RowMixer) -> Table:
-    """Return the table of the lines."""
-    columns = {}
-    for name in ("query", "row", "target", "prediction", "changed"):
-        column = [getattr(line, name) for line in lines]
-        are_numbers = all(
-            entry is None or isinstance(entry, float | np.floating) for entry in column
-        )
-        columns[name] = np.array(column, dtype=float) if are_numbers else object_array(column)
-    shown = mixer.make(np.stack([line.cells for line in lines]))
-    for name, values in zip(mixer.names, plain_values(shown), strict=True):
-        columns[free_name(name, columns)] = values
-    return table(columns)

@@ -66,7 +66,6 @@ MIDDLE, UPPER = 0.5, 0.9  # quantiles of usual distances, which few errors hardl
 class MapData:
     """Rows on a map, (n,): stored rows, followed by queries."""
 
-    names: np.ndarray  # (n,)
     targets: np.ndarray  # (n,); NaN or None where a target is not known
     n_stored: int
     #: Positions of neighbours are on the map. A stored row is left out of its own prediction.
@@ -82,6 +81,11 @@ class MapData:
     has_pictures: bool  # whether the columns are data URLs of pictures
     target_name: str
     classes: np.ndarray | None  # labels of fit, then new labels; None: targets are numbers
+
+    @property
+    def names(self) -> np.ndarray:
+        """Return the names of the rows, (n,)."""
+        return self.predictions.names
 
     @property
     def first_in_order(self) -> int:
@@ -133,16 +137,15 @@ def collect_map_data(
     bank, columns = answers.bank, appearance.columns
     random_state = check_random_state(random_state)
 
-    def predict_stored(rows: np.ndarray) -> NeighborPredictions:
-        stored, compared = answers.model.stored_rows(rows), [c.among_rows(rows) for c in columns]
-        return NeighborPredictions.of(
-            answers, stored, answers.targets[rows], compared, n_neighbors, confidence
-        )
+    def predict(queries: Any, targets: np.ndarray, compared: Any) -> NeighborPredictions:
+        options = n_neighbors, confidence
+        return NeighborPredictions.of(answers, queries, targets, [*compared], *options)
 
-    of_queries = []
-    if queries is not None:
-        options = columns, n_neighbors, confidence
-        of_queries = [NeighborPredictions.of(answers, queries, query_targets, *options)]
+    def predict_stored(rows: np.ndarray) -> NeighborPredictions:
+        compared = (column.among_rows(rows) for column in columns)
+        return predict(answers.model.stored_rows(rows), answers.targets[rows], compared)
+
+    of_queries = [] if queries is None else [predict(queries, query_targets, columns)]
     n_drawn = max_rows - len(query_targets)
     stored = _choose_rows(_rows_behind(of_queries), len(bank), n_drawn, random_state)
     of_stored = [predict_stored(stored)]
@@ -164,14 +167,13 @@ def collect_map_data(
     amounts = None if parts is None else parts[:, chosen]
 
     sets = [answers.model.stored_rows(stored), *([] if queries is None else [queries])]
-    embeddings = np.concatenate([answers.model.transform(rows) for rows in sets])
+    embeddings = np.concatenate([answers.embeddings(rows) for rows in sets])
     reducer = PCA(min(2, *embeddings.shape)) if reducer is None else reducer
     xy = np.asarray(reducer.fit_transform(embeddings), dtype=float)[:, :2]
     targets = np.concatenate([answers.targets[stored], query_targets])
     classes = _classes(answers, targets)
     groups = _groups_of_equals(embeddings)
     return MapData(
-        names=np.concatenate([bank.names_of(stored), _query_names(queries)]),
         targets=targets,
         n_stored=len(stored),
         predictions=predictions,
@@ -194,6 +196,7 @@ def collect_map_data(
 class NeighborPredictions:
     """Predictions of queries, (q,), and their k rows with the largest weights, (q, k)."""
 
+    names: np.ndarray  # (q,), of the queries
     predictions: np.ndarray  # (q,), labels, or numbers that are NaN without neighbours
     details: np.ndarray  # (q, d), the ends of the interval, or the probabilities of classes
     #: (q,), prediction minus target or, for classes, one minus the probability of the true class;
@@ -244,6 +247,7 @@ class NeighborPredictions:
         if columns:
             differs = largest_differences(lines, columns)
         return cls(
+            explanation.queries.astype(object),
             *predicted,
             positions=by_rank(lines.positions, -1),
             weights=by_rank(lines.weights, 0),
@@ -351,17 +355,6 @@ def _choose_rows(
     choices = np.setdiff1d(np.arange(n_rows), first)
     n_random = min(max(0, n_chosen - len(first)), len(choices))
     return np.sort(np.concatenate([first, random_state.choice(choices, n_random, replace=False)]))
-
-
-def _query_names(queries: Any) -> np.ndarray:
-    """Return the names of queries, or their numbers."""
-    if queries is None:
-        return np.empty(0, dtype=object)
-    return (
-        np.arange(len(queries)).astype(object)
-        if queries.row_labels is None
-        else queries.row_labels
-    )
 
 
 def _classes(answers: OutputAnswers, targets: np.ndarray) -> np.ndarray | None:

@@ -24,7 +24,7 @@ from .counterfactuals import (
     find_counterfactuals,
     make_outcome,
 )
-from .displays.base import check_class, check_number, check_one_of
+from .displays.base import check_one_of
 from .page import (
     IMAGES,
     LONGEST_BAR,
@@ -166,16 +166,10 @@ class NeighborsReport(Page):
         if query_features is not None and (features is None or row is not None):
             needed = "features" if features is None else "X"
             raise ValueError(f"query_features needs {needed}, got it without")
-        name = None
+        answers, name = OutputAnswers.of(model, output), None
         if row is None:
-            answers = OutputAnswers.of(model, output)
-            if answers.is_of_classes:
-                check_class(y_true, answers.classes.tolist())
-            else:
-                check_number(y_true)
+            answers.check_target(y_true)
         else:
-            _check_row(model, row, features)
-            answers = OutputAnswers.of(model, output)
             answers, X, y_true, name = _without_row(answers, row, features)
         appearance = Appearance()
         if features is not None and kind_of(features) != TABLE:
@@ -287,24 +281,19 @@ class _Prediction:
         return (self.explanation.weights[lines, None] * self.explanation.targets[lines]).sum()
 
 
-def _check_row(model: Any, row: Any, features: Any) -> None:
-    """Raise if the parameters do not allow a report of a stored row."""
-    if features is None:
-        raise ValueError(
-            f"row needs features, the table given to fit, got row={row!r:.100} without them"
-        )
-    bank = model.estimator.bank_
-    if bank.time is not None and bank.time.column is None:
-        raise ValueError(f"row needs times that are a column of X, got row={row!r:.100}")
-    if len(bank) < 2:
-        raise ValueError(f"row needs another row in the bank, got row={row!r:.100} of one")
-
-
 def _without_row(
     answers: OutputAnswers, row: Any, features: Any
 ) -> tuple[OutputAnswers, Any, Any, Any]:
     """Return answers without a row of the bank, and the row's features, target and name."""
     bank, estimator = answers.bank, snapshot(answers.model.estimator)
+    if features is None:
+        raise ValueError(
+            f"row needs features, the table given to fit, got row={row!r:.100} without them"
+        )
+    if bank.time is not None and bank.time.column is None:
+        raise ValueError(f"row needs times that are a column of X, got row={row!r:.100}")
+    if len(bank) < 2:
+        raise ValueError(f"row needs another row in the bank, got row={row!r:.100} of one")
     positions = bank.positions(answers.model.stored_row(row).ids.cpu().numpy())
     X = _safe_indexing(table_of_rows(bank, features), positions)
     estimator.bank_ = bank.keep(np.delete(np.arange(len(bank)), positions))
@@ -334,8 +323,7 @@ def _share_of_nearer_rows(prediction: _Prediction) -> float | None:
     answers = prediction.answers
     if len(answers.bank) < 2:
         return None
-    stored = answers.model.transform(answers.model.stored_rows())
-    query = answers.model.transform(prediction.query)
+    stored, query = answers.embeddings(), answers.embeddings(prediction.query)
     nearest = NearestNeighbors(n_neighbors=2).fit(stored)
     sample = np.random.RandomState(0).permutation(len(stored))[:N_USUAL]
     usual = nearest.kneighbors(stored[sample])[0][:, 1]  # without the row itself, the first

@@ -111,21 +111,6 @@ def check_one_output(shape):
         raise ValueError(f"y must be one output, got targets {tuple(shape)}")
 
 
-def check_number(y_true):
-    """Raise if a true target is not one number."""
-    if y_true is None:
-        return
-    given = np.asarray(y_true)
-    if given.size != 1 or given.dtype.kind not in "biuf" or not np.isfinite(given).all():
-        raise ValueError(f"y_true must be a number, got {y_true!r:.100}")
-
-
-def check_class(label, classes):
-    """Raise if a label is no class given to fit."""
-    if label is not None and (np.ndim(label) or label not in classes):
-        raise ValueError(f"y_true must be one of the classes of fit, got {label!r}")
-
-
 def check_one_of(X, y_true, row):
     """Raise if both or neither of `X` and `row` are given, or `y_true` is given with `row`."""
     if (X is None) == (row is None):

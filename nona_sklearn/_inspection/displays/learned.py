@@ -106,7 +106,7 @@ class EmbeddingDisplay(Display):
         if (X is None) != (y is None):
             raise ValueError("X and y must be given together, or neither")
         warn_of_other_order(X=X, y=y)
-        embeddings = model.transform(model.stored_rows() if X is None else X)
+        embeddings = np.asarray(model.transform(model.stored_rows() if X is None else X))
         targets = model.neighbor_targets() if y is None else np.asarray(y)
         check_one_output(targets.shape)
         check_lengths(len(embeddings), len(targets))
@@ -372,8 +372,8 @@ class StepDisplay(Display):
         array([[[0., 1., 1.]]], dtype=float32)
         """
         model = unwrap(estimator).snapshot()
-        rows = model.stored_rows() if X is None else X
-        query = torch.from_numpy(model.transform(rows)).to(model.estimator.bank_.embeddings.device)
+        embeddings = np.asarray(model.transform(model.stored_rows() if X is None else X))
+        query = torch.from_numpy(embeddings).to(model.estimator.bank_.embeddings.device)
         parts = model.estimator.network_.head.split_by_head(query, query)
         step = parts[0][0].step
         if step is None:

@@ -13,8 +13,6 @@ from ..answers import OutputAnswers
 from ..page import shortened
 from .base import (
     Display,
-    check_class,
-    check_number,
     check_one_of,
     class_colors,
     legend_beside,
@@ -159,15 +157,14 @@ class NeighborsDisplay(Display):
             raise ValueError("the query has no neighbors: no row of the bank is earlier than it")
         if row is not None:
             (y_true,) = answers.targets[bank.positions(X.ids.cpu().numpy())]
+        answers.check_target(y_true)
         if answers.is_of_classes:
             data = _class_data(answers, X, explanation)
-            check_class(y_true, data["probabilities"])
         else:
             targets = explanation.targets[lines, 0]
             adjusted = explanation.adjusted[lines, 0]
             is_moved = not np.array_equal(targets, adjusted)
             data = {"targets": targets, "adjusted_targets": adjusted if is_moved else None}
-            check_number(y_true)
         display = cls(
             explanation.weights[lines],
             names=_names_of(bank, explanation.positions[lines], row_names),
