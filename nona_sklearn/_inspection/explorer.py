@@ -45,6 +45,7 @@ from .page import (
     Page,
     Unit,
     footer,
+    place,
     render,
     share,
     show,
@@ -942,9 +943,7 @@ class _Scale:
 
     def between(self, start: float, end: float, effects: Any) -> Any:
         """Return positions of effects on a scale that is drawn from `start` to `end`."""
-        margin = MARGIN * (self.high - self.low)
-        share = (effects - self.low + margin) / (self.high - self.low + 2 * margin)
-        return start + (end - start) * share
+        return place(effects, self.low, self.high, start, end, MARGIN)
 
 
 def _chart(display: EffectDisplay, scale: _Scale) -> dict[str, Any]:

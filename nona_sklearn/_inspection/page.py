@@ -168,6 +168,12 @@ def shortened(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
+def place(value: Any, low: float, high: float, start: float, end: float, margin: float) -> Any:
+    """Return positions of values on a scale from `low` to `high`, with margins at both ends."""
+    margin *= (high - low) or 1.0
+    return start + (end - start) * ((value - low + margin) / (high - low + 2 * margin))
+
+
 MOST_COLUMNS = 12  # of a table, and classes, that are shown at once
 MORE = 3  # columns beyond these that are not folded either, if no further ones follow
 LONGEST_BAR = 3.5  # em

@@ -42,6 +42,7 @@ from .page import (
     footer,
     kind_of,
     odds,
+    place,
     render,
     share,
     show,
@@ -469,10 +470,8 @@ class _Dots:
 
     def x(self, value: float) -> float:
         """Return the position of a value."""
-        margin = SHAPE["margin"] * ((self.high - self.low) or 1.0)
-        width = SHAPE["width"] - SHAPE["left"] - SHAPE["right"]
-        way = (value - self.low + margin) / (self.high - self.low + 2 * margin)
-        return round(SHAPE["left"] + way * width, 1)
+        ends = SHAPE["left"], SHAPE["width"] - SHAPE["right"]
+        return round(place(value, self.low, self.high, *ends, SHAPE["margin"]), 1)
 
 
 # -- worth of differences ----------------------------------------------------------------------
