@@ -10,6 +10,7 @@ from ._data.table_encoder import TableEncoder
 from ._estimators.nona import NONAClassifier, NONARegressor
 from ._estimators.parameters import ASSoftmax, TrainingOptions
 from ._estimators.softstep import SoftStepKNeighborsClassifier, SoftStepKNeighborsRegressor
+from ._estimators.unwrap import unwrap
 from ._inference.distribution import Calibration
 from ._inspection.counterfactuals import counterfactuals
 from ._inspection.displays.interval import CoverageDisplay, IntervalDisplay
@@ -17,7 +18,6 @@ from ._inspection.displays.learned import EffectDisplay, EmbeddingDisplay, StepD
 from ._inspection.displays.neighbors import NeighborsDisplay
 from ._inspection.explorer import explore
 from ._inspection.report import NeighborsReport
-from ._inspection.unwrap import unwrap
 from ._network.extractor import FeatureExtractor
 from ._persistence.file import load, save
 from ._persistence.onnx import export_onnx, onnx_inputs

@@ -15,6 +15,7 @@ SHOWN = {
     "FeatureExtractor": (),
     "Rows": (),
     "TableEncoder": ("fit", "fit_transform", "transform", "get_feature_names_out"),
+    "Explanation": ("of_rows", "first_lines", "of_single_rows", "totals"),
     "NONAHead": ("forward", "neighbor_weights"),
     "ClassHead": ("forward",),
     "AverageHead": ("forward", "neighbor_weights"),

@@ -17,11 +17,11 @@ import narwhals as nw
 import numpy as np
 
 from .._utils.storable import storable
+from .._utils.tables import INEXACT, to_objects
 from .._utils.validation import are_missing, object_array
 from .row_values import row_values
 
 SHOWN = 80  # characters of a value in a message
-INEXACT = 2.0**53  # from this number, float64 does not represent all integers
 SECOND = np.timedelta64(1, "s")
 
 #: Types of Python objects in a column. Durations come first, since NumPy's are also integers.
@@ -143,19 +143,6 @@ def read_values(name: str, values: Any, time_zone: str | None = None) -> Column:
     )
 
 
-def plain_values(X: Any) -> Iterator[np.ndarray]:
-    """Yield the unconverted values of a validated table's columns; most gaps are None."""
-    if isinstance(X, np.ndarray):
-        yield from X.T
-        return
-    for series in nw.from_native(X, eager_only=True).iter_columns():
-        dtype = series.dtype
-        whole = dtype.is_integer() and not series.is_null().any()
-        moments = isinstance(dtype, nw.Datetime) and dtype.time_zone is None
-        arrays = whole or dtype.is_float() or moments or dtype == nw.Duration
-        yield series.to_numpy() if arrays else _to_objects(series)
-
-
 def _read_series(name: Any, series: nw.Series, time_zone: str | None) -> Column:
     series, unread_zone = _as_known(series)
     dtype = series.dtype
@@ -175,16 +162,16 @@ def _read_series(name: Any, series: nw.Series, time_zone: str | None) -> Column:
         local = series.dt.convert_time_zone(zone).dt.replace_time_zone(None)
         return _read_dates(name, local.to_numpy(), zone)
     if dtype == nw.String:
-        return _read_strings(name, _to_objects(series), time_zone)
+        return _read_strings(name, to_objects(series), time_zone)
     if dtype in (nw.Categorical, nw.Enum):
         levels = None
         # pandas' ordered categories are an Enum in narwhals. A polars Enum has no order.
         if isinstance(dtype, nw.Enum) and series.implementation.is_pandas_like():
             levels = tuple(dtype.categories)
-        return _read_categories(name, _to_objects(series), levels)
+        return _read_categories(name, to_objects(series), levels)
     native = str(getattr(series.to_native(), "dtype", dtype))
     if dtype in (nw.Object, nw.Time) or native.startswith(("period", "interval")):
-        return _read_array(name, _to_objects(series), time_zone)
+        return _read_array(name, to_objects(series), time_zone)
     remedy = "convert it, or drop it"
     if native.startswith("Sparse"):
         remedy = "make X dense (X.sparse.to_dense()) or one sparse matrix (X.sparse.to_coo())"
@@ -209,13 +196,6 @@ def _as_known(series: nw.Series) -> tuple[nw.Series, str | None]:
         plain = np.float64 if dtype.kind == "f" else dtype.newbyteorder("=")
         return nw.from_native(native.astype(plain), series_only=True), None
     return series, None
-
-
-def _to_objects(series: nw.Series) -> np.ndarray:
-    """Return the values of a Series as Python objects, None where they are missing."""
-    values = object_array(series.to_list())
-    values[series.is_null().to_numpy()] = None
-    return values
 
 
 def _read_array(name: Any, values: np.ndarray, time_zone: str | None) -> Column:

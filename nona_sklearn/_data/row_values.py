@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Real
 from typing import Any, NoReturn
@@ -69,16 +68,6 @@ def _refuse_structure(name: str, kind: str, fields: Sequence[str]) -> NoReturn:
         f"select a field, such as {name}[{fields[-1]!r}], or make a column of each by "
         f"pandas.DataFrame({name})"
     )
-
-
-def refuse_repeated(names: Sequence[Hashable], parameter: str) -> None:
-    """Raise if column names of a parameter repeat."""
-    repeated = [name for name, n in Counter(names).items() if n > 1]
-    if repeated:
-        raise ValueError(
-            f"{parameter} must have columns of different names, and several are called "
-            f"{', '.join(map(repr, repeated)):.300}: rename them, or drop copies"
-        )
 
 
 # -- sample weights ----------------------------------------------------------------------------

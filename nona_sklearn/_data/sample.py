@@ -283,7 +283,7 @@ class Embedded:
 
     embeddings: Tensor  # (n_queries, d)
     network: nn.Module | None = None  # the network that embedded the queries
-    labels: np.ndarray | None = None  # (n_queries,), index labels of the queries' table
+    row_labels: np.ndarray | None = None  # (n_queries,), index labels of the queries' table
     ids: Tensor | None = None  # (n_queries,), ids if queries are bank rows, left out
     times: Tensor | None = None  # (n_queries,); neighbours are earlier
     added: Tensor | None = None  # (n_queries, n_outputs), effect of unknown levels
@@ -294,6 +294,6 @@ class Embedded:
 
     def __getitem__(self, rows: np.ndarray | slice) -> Embedded:
         """Return the given queries."""
-        names = "embeddings", "labels", "ids", "times", "added", "inputs"
+        names = "embeddings", "row_labels", "ids", "times", "added", "inputs"
         parts = {name: getattr(self, name) for name in names}
         return replace(self, **{n: part[rows] for n, part in parts.items() if part is not None})

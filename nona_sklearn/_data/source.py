@@ -24,12 +24,13 @@ from sklearn.utils.validation import _num_samples, check_is_fitted, validate_dat
 from torch import Tensor
 
 from .._utils.storable import storable
+from .._utils.tables import rows_of
 from .._utils.validation import EMBED_BLOCK, spans
 from .column_spec import columns_of_targets, cross_fit
 from .sample import Rows
 from .table_encoder import TableEncoder, fit_encoder
 from .table_encoding import TableEncoding
-from .tables import as_dense, check_table, read_again, refuse_no_table, rows_of
+from .tables import as_dense, check_table, read_again, refuse_no_table
 
 LARGEST = 1e300  # largest scaled value before clipping, so that no square is infinite
 SMALLEST = 1e-150  # smallest spread whose square float64 holds

@@ -16,6 +16,7 @@ from sklearn.utils.validation import _check_feature_names_in, check_is_fitted
 
 from .._utils.docs import Documented
 from .._utils.storable import storable_estimator
+from .._utils.tables import free_name
 from .._utils.threads import replaced_when_done
 from .._utils.validation import Interval, is_whole
 from .column_spec import ColumnSpec
@@ -30,7 +31,7 @@ from .columns import (
 )
 from .row_values import as_array
 from .table_encoding import TableEncoding
-from .tables import check_table, free_name
+from .tables import check_table
 
 MOST_NAMED = 5  # columns in a warning
 #: Warn about a column of more than FEW categories if more than this share of its rows has a

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.impute import MissingIndicator, SimpleImputer
 
+from .._utils.tables import columns_at
 from .column_spec import ColumnSpec, FrequentLevels, LevelEncoder, codes_of
 from .columns import Column, read_columns
-from .tables import as_dense, columns_at
+from .tables import as_dense
 
 if TYPE_CHECKING:
     from .table_encoder import TableEncoder

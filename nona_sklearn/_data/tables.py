@@ -5,8 +5,6 @@ A table is an array, a sparse matrix or a DataFrame of any library. Columns have
 
 from __future__ import annotations
 
-import warnings
-from collections import Counter
 from collections.abc import (
     Collection,
     Hashable,
@@ -18,21 +16,28 @@ from collections.abc import (
     Set,
 )
 from dataclasses import dataclass
-from numbers import Integral, Number
+from numbers import Number
 from os import PathLike
 from typing import Any
 
 import narwhals as nw
 import numpy as np
-import torch
-from scipy.sparse import issparse, vstack
+from scipy.sparse import issparse
 from sklearn.base import BaseEstimator
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import validate_data
-from torch import Tensor
 
-from .._utils.validation import is_missing
-from .row_values import as_array, refuse_fields, refuse_repeated
+from .._utils.tables import (
+    are_row_numbers,
+    free_name,
+    index_of,
+    is_frame,
+    names_of_columns,
+    numbers_as_names,
+    select_columns,
+    target_names_of,
+)
+from .row_values import as_array, refuse_fields
 from .sample import Embedded
 
 
@@ -40,7 +45,7 @@ from .sample import Embedded
 class Names:
     """Hold the names of rows, and of the outputs of their targets."""
 
-    rows: np.ndarray | None = None  # (n,), the labels of an index
+    row_labels: np.ndarray | None = None  # (n,), the labels of an index
     targets: tuple[str, ...] | None = None  # the name of a Series, or the columns of a DataFrame
 
     @classmethod
@@ -51,72 +56,18 @@ class Names:
 
     def __getitem__(self, rows: np.ndarray) -> Names:
         """Return the names of the given rows."""
-        return Names(None if self.rows is None else self.rows[rows], self.targets)
+        return Names(None if self.row_labels is None else self.row_labels[rows], self.targets)
 
 
 # -- rows --------------------------------------------------------------------------------------
 
 
-def index_of(X: Any) -> np.ndarray | None:
-    """Return the index of a pandas table, (n,), or None for any different object."""
-    if not hasattr(X, "iloc"):
-        return None
-    return np.fromiter(X.index, dtype=object, count=len(X.index))
-
-
 def labels_of(X: Any) -> np.ndarray | None:
     """Return the labels of a table's index, (n,), or None if the labels only count rows."""
     if isinstance(X, Embedded):
-        return X.labels
+        return X.row_labels
     labels = index_of(X)
     return None if labels is None or are_row_numbers(labels) else labels
-
-
-def are_row_numbers(labels: np.ndarray) -> bool:
-    """Return whether labels only count the rows."""
-    return all(isinstance(label, Integral) and label == i for i, label in enumerate(labels))
-
-
-def warn_of_other_order(stacklevel: int = 3, **given: Any) -> None:
-    """Warn if two arguments have the same labels in different orders, since position pairs rows.
-
-    Arguments are compared with the first argument that has labels.
-    """
-    first = ""
-    expected: list = []
-    for name, argument in given.items():
-        equals = getattr(getattr(given.get(first), "index", None), "equals", None)
-        if equals is not None and equals(getattr(argument, "index", None)):
-            continue  # pandas compares indexes of many rows fast
-        labels = _labels_in(argument)
-        if not labels:
-            continue
-        if not first:
-            first, expected = name, labels
-        if labels == expected or Counter(labels) != Counter(expected):
-            continue
-        pairs = enumerate(zip(labels, expected, strict=True))
-        row = next(i for i, (label, wanted) in pairs if label != wanted)
-        remedy = f"reindex {name} by the labels of {first}"
-        if len({*expected}) < len(expected):
-            remedy = "bring both into one order"
-        elif hasattr(given[first], "iloc"):
-            remedy = f"pass {name}.loc[{first}.index]"
-        warnings.warn(
-            f"{name} has the labels of {first} in another order, and rows are paired by position: "
-            f"row {row} is {expected[row]!r:.80} in {first} and {labels[row]!r:.80} in {name}. If "
-            f"the labels tell what belongs together, {remedy}; otherwise pass {name}.to_numpy()",
-            UserWarning,
-            stacklevel=stacklevel,
-        )
-
-
-def _labels_in(rows: Any) -> list | None:
-    """Return labels of rows, including row numbers; a missing label is None."""
-    labels = index_of(rows)
-    if isinstance(rows, Embedded | Names):
-        labels = rows.labels if isinstance(rows, Embedded) else rows.rows
-    return None if labels is None else [None if is_missing(label) else label for label in labels]
 
 
 def names_of_new(
@@ -157,39 +108,15 @@ def _refuse_taken(names: Iterable[Hashable], taken: Collection[Hashable]) -> Non
         seen.add(name)
 
 
-def free_name(name: str, taken: Collection[Hashable], mark: str = "'") -> str:
-    """Return the name, with the mark appended until the name is not taken."""
-    while name in taken:
-        name += mark
-    return name
-
-
 # -- outputs -----------------------------------------------------------------------------------
-
-
-def target_names_of(y: Any) -> tuple[str, ...] | None:
-    """Return the name of a Series, or the column names of a DataFrame, as strings.
-
-    Return None if there are no names, if names count from 0, or if a single name is not a string.
-    """
-    columns = getattr(y, "columns", [getattr(y, "name", None)])
-    names = tuple(columns) if isinstance(columns, Iterable) else ()
-    if not all(isinstance(name, Hashable) for name in names):  # columns of an Arrow table
-        return None
-    refuse_repeated(names, "y")
-    if names and all(isinstance(name, str) and name for name in names):
-        return names
-    written = tuple(map(str, names))
-    counts = written == _numbered(len(written))
-    return None if counts or len({*written}) < 2 else written
 
 
 def in_order_of(target_names: tuple[str, ...] | None, y: Any) -> Any:
     """Return targets with columns in the order of the names; unnamed columns are numbered."""
     y_names = target_names_of(y)
     n_columns = len(getattr(y, "columns", ()))
-    names = y_names or _numbered(n_columns)
-    expected = target_names or _numbered(n_columns)
+    names = y_names or numbers_as_names(n_columns)
+    expected = target_names or numbers_as_names(n_columns)
     if n_columns > 1 and {*names} == {*expected}:
         return _safe_indexing(y, [names.index(name) for name in expected], axis=1)
     if y_names is None or target_names is None or len(y_names) == 1:
@@ -200,27 +127,6 @@ def in_order_of(target_names: tuple[str, ...] | None, y: Any) -> Any:
 def ends_of_outputs(names: Sequence[str] | None, n_outputs: int) -> list[str]:
     """Return the suffixes of the outputs' columns: empty for one output, else the names."""
     return [""] if n_outputs == 1 else [f"_{output}" for output in names or range(n_outputs)]
-
-
-def _numbered(n_outputs: int) -> tuple[str, ...]:
-    """Return the numbers of unnamed columns as strings."""
-    return tuple(map(str, range(n_outputs)))
-
-
-def is_frame(X: Any, parameter: str = "X") -> bool:
-    """Return whether narwhals reads X as a DataFrame; raise if X is a LazyFrame."""
-    if isinstance(X, np.ndarray):  # the usual case, for which narwhals would be slow
-        return False
-    try:
-        table = nw.from_native(X, pass_through=True)
-    except nw.exceptions.DuplicateError:
-        names = getattr(X, "column_names", X.columns)  # Arrow's columns are not names
-        refuse_repeated([*names], parameter)
-        raise
-    if isinstance(table, nw.LazyFrame):
-        kind = type(X).__name__
-        raise TypeError(f"{parameter} must be a table in memory, got {kind}: collect it first")
-    return isinstance(table, nw.DataFrame)
 
 
 def check_table(
@@ -376,19 +282,6 @@ def as_dense(X: Any) -> Any:
     return X.toarray() if issparse(X) else X
 
 
-def rows_of(X: Any, rows: slice) -> Any:
-    """Return rows of a validated table."""
-    if isinstance(X, np.ndarray) or issparse(X):
-        return X[rows]
-    return nw.from_native(X, eager_only=True)[rows].to_native()
-
-
-def names_of_columns(X: Any) -> list:
-    """Return the column names of a frame; a missing name is None, since NaN equals nothing."""
-    frame = nw.from_native(X, eager_only=True)
-    return [None if is_missing(name) else name for name in frame.columns]
-
-
 def column_named(parameter: str, X: Any, name: str) -> Any:
     """Return the column that a parameter names, as a Series of the frame's library."""
     if not is_frame(X):
@@ -399,61 +292,3 @@ def column_named(parameter: str, X: Any, name: str) -> Any:
     if name not in names_of_columns(X):
         raise ValueError(f"{parameter} must name a column of X, got {name!r}")
     return nw.from_native(X, eager_only=True)[name].to_native()
-
-
-def select_columns(X: Any, names: list) -> Any:
-    """Return the named columns of a frame, in this order."""
-    labels = names_of_columns(X)
-    return columns_at(X, [labels.index(name) for name in names])
-
-
-def columns_at(X: Any, numbers: list[int]) -> Any:
-    """Return the columns of an array or a frame that have these numbers, in this order."""
-    if isinstance(X, np.ndarray):
-        return X[:, numbers]
-    return nw.from_native(X, eager_only=True)[:, numbers].to_native()
-
-
-def stack_rows(*tables: Any) -> Any:
-    """Return the joined rows of tables with the same columns, in the first table's order."""
-    if isinstance(tables[0], Tensor):
-        return torch.cat(tables)
-    if issparse(tables[0]):
-        return vstack(tables, format="csr")
-    if isinstance(tables[0], np.ndarray):
-        return np.concatenate(tables)
-    frames = [nw.from_native(X, eager_only=True) for X in tables]
-    # Columns of integers in one table and floats in another become floats.
-    mixed = [name for name in frames[0].columns if len({f.schema[name] for f in frames}) > 1]
-    numeric = [name for name in mixed if all(f.schema[name].is_numeric() for f in frames)]
-    if numeric:
-        frames = [
-            frame.with_columns(*(frame.get_column(name).cast(nw.Float64) for name in numeric))
-            for frame in frames
-        ]
-    return nw.concat(frames).to_native()
-
-
-def gather_cells(X: Any, rows: np.ndarray) -> Any:
-    """Return a table (m, d) with cells ``X[rows[i, j], j]`` of X, (n, d)."""
-    if issparse(X):
-        return type(X)(gather_cells(X.toarray(), rows))
-    if isinstance(X, np.ndarray):
-        return np.take_along_axis(X, rows, axis=0)
-    frame = nw.maybe_reset_index(nw.from_native(X, eager_only=True))
-    together: dict[bytes, list[int]] = {}  # columns whose cells come from the same rows
-    for j, chosen in enumerate(rows.T):
-        together.setdefault(chosen.tobytes(), []).append(j)
-    parts = [
-        nw.maybe_reset_index(frame[:, numbers][np.frombuffer(chosen, rows.dtype).tolist()])
-        for chosen, numbers in together.items()
-    ]
-    order = np.argsort(np.concatenate([*together.values()])).tolist()
-    return nw.concat(parts, how="horizontal")[:, order].to_native()
-
-
-def exchange_column(X: Any, rows: np.ndarray, column: int, donors: np.ndarray) -> Any:
-    """Return rows (m,) of a table, with the cells of one column from the rows `donors`, (m,)."""
-    cells = np.repeat(rows[:, None], X.shape[1], axis=1)
-    cells[:, column] = donors
-    return gather_cells(X, cells)

@@ -19,13 +19,14 @@ from sklearn.utils.multiclass import check_classification_targets, is_multilabel
 from torch import Tensor, nn
 
 from .._utils.storable import storable
+from .._utils.tables import target_names_of
 from .._utils.validation import are_missing, check_lengths, is_missing, is_real, spans_of
 from ..attention.head import ClassHead, NONAHead
 from ..losses import ASSoftmaxLoss, LogLoss, MultilabelASSoftmaxLoss
 from .row_values import row_numbers, row_values
 from .source import refuse_tiny_spread
 from .splits import Split, interleave, split_in_turns
-from .tables import ends_of_outputs, labels_of, target_names_of
+from .tables import ends_of_outputs, labels_of
 
 OF_CLASSES = "y must hold numbers; NONAClassifier and SoftStepKNeighborsClassifier take classes"
 LARGEST = 1e150  # largest target whose square float64 holds

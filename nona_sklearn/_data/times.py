@@ -14,9 +14,10 @@ from scipy.sparse import issparse
 from torch import Tensor
 
 from .._utils.storable import storable
+from .._utils.tables import is_frame
 from .._utils.validation import is_real, unmasked
 from .columns import SECOND, read_values
-from .tables import as_dense, column_named, is_frame
+from .tables import as_dense, column_named
 
 #: Shortest half-life, as a share of the time of all rows. Weights of shorter half-lives would be
 #: beyond float32.

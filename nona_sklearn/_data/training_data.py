@@ -14,21 +14,14 @@ from scipy.sparse import issparse
 from sklearn.utils.validation import _num_samples
 from torch import Tensor
 
+from .._utils.tables import columns_at, is_frame, rows_of, target_names_of, warn_of_other_order
 from .._utils.validation import check_lengths, naming
 from .columns import Column, read_columns
 from .row_values import RowSelection, check_sample_weight, log_prior, multiply, number_groups
 from .sample import Sample
 from .source import Source
 from .splits import WINDOW, Split, split_as_given, split_by_time
-from .tables import (
-    Names,
-    columns_at,
-    in_order_of,
-    is_frame,
-    rows_of,
-    target_names_of,
-    warn_of_other_order,
-)
+from .tables import Names, in_order_of
 from .targets import (
     ClassTargets,
     Factors,

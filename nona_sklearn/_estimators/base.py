@@ -13,7 +13,7 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin
 from sklearn.utils.validation import check_is_fitted
 
 from .._data.sample import Embedded
-from .._data.tables import Names, labels_of, warn_of_other_order
+from .._data.tables import Names, labels_of
 from .._inference.bank import NeighborBank
 from .._inference.index import METRICS
 from .._network.network import NeighborNetwork, from_data, to_data
@@ -21,6 +21,7 @@ from .._utils.bases import BaseEstimator, TransformerMixin
 from .._utils.docs import Documented
 from .._utils.random import plain_torch
 from .._utils.storable import UPGRADES, VERSION
+from .._utils.tables import warn_of_other_order
 from .._utils.threads import EDITING, replaced_when_done
 from .._utils.validation import check_choice, check_flag, check_n_neighbors, is_real, table
 from .._version import __version__
@@ -286,7 +287,7 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
                [4, 3]])
         """
         queries = read_queries(fitted_snapshot(self), X, with_added=True)
-        return replace(queries, labels=labels_of(X))
+        return replace(queries, row_labels=labels_of(X))
 
     def transform(self, X: Any) -> np.ndarray:
         """Embed rows in the space in which they are compared.

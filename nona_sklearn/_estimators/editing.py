@@ -15,11 +15,12 @@ from .._data.row_values import check_groups, check_sample_weight, log_prior, mul
 from .._data.sample import Embedded
 from .._data.table_encoder import TableEncoder
 from .._data.table_encoding import TableEncoding
-from .._data.tables import Names, column_named, target_names_of
+from .._data.tables import Names, column_named
 from .._data.targets import weigh_values
 from .._data.training_data import values_of_new
 from .._inference.bank import NeighborBank
 from .._inference.neighbors import Neighbors
+from .._utils.tables import target_names_of
 from .._utils.threads import EDITING, snapshot
 from .._utils.validation import (
     check_ids,
@@ -143,7 +144,7 @@ def addition(
         levels = fitted_input(fitted).levels(X)
 
     def add(bank: NeighborBank) -> NeighborBank:
-        added = bank.add(rows, names.rows, groups, levels, queries.inputs)
+        added = bank.add(rows, names.row_labels, groups, levels, queries.inputs)
         is_bounded = max_rows is not None or max_age is not None
         return added.latest(max_rows, max_age) if is_bounded else added
 

@@ -259,9 +259,9 @@ def set_fitted(estimator: Any, training: Training, network: NeighborNetwork) -> 
 
 def _check_joining(validation: ValidationSet, data: TrainingData) -> None:
     """Raise if the names or the times do not allow the validation rows to join the bank."""
-    labels = Names.of(validation.X, validation.y).rows
+    labels = Names.of(validation.X, validation.y).row_labels
     if validation.joins and labels is not None:
-        taken, n_given = data.names.rows, data.selection.n_given
+        taken, n_given = data.names.row_labels, data.selection.n_given
         ids = np.arange(n_given, n_given + len(labels))
         with naming(VALIDATION_SET):
             names_of_new(labels, ids, () if taken is None else taken, taken is None)
@@ -497,8 +497,8 @@ def _make_bank(training: Training, algorithm: Any) -> NeighborBank:
         ids=torch.as_tensor(selection.indices, device=device),
         next_id=torch.tensor(selection.n_given),
         groups=None if groups is None else groups.to(device),
-        names=data.names.rows,
-        numbered=data.names.rows is None,
+        names=data.names.row_labels,
+        numbered=data.names.row_labels is None,
         target_names=data.names.targets,
         weight_unit=selection.unit,
         time=data.time,

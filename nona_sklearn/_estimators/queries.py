@@ -5,7 +5,7 @@ Functions read a snapshot of the estimator, since a concurrent thread may edit i
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import chain
 from typing import Any
@@ -19,24 +19,17 @@ from torch import Tensor
 
 from .._data.sample import Embedded, Rows, TableRows
 from .._data.source import Source, TableSource, largest_entry
-from .._data.tables import (
-    Names,
-    exchange_column,
-    in_order_of,
-    labels_of,
-    labels_of_fit,
-    stack_rows,
-    warn_of_other_order,
-)
+from .._data.tables import Names, in_order_of, labels_of, labels_of_fit
 from .._data.times import read_new_times, read_query_times
 from .._inference.bank import NeighborBank
 from .._inference.evaluation import Evaluation
-from .._inference.explanation import Explanation
 from .._network.network import NeighborNetwork, embed
 from .._training.progress import with_progress
 from .._trend.trend import Trend
+from .._utils.tables import exchange_column, stack_rows, warn_of_other_order
 from .._utils.threads import snapshot
 from .._utils.validation import check_n_neighbors, is_whole
+from ..explanation import Explanation
 
 N_NEIGHBORS = 5  # of scikit-learn's estimators, by default
 
@@ -165,22 +158,6 @@ def times_given(fitted: Any, queries: Embedded, times: Any) -> Tensor | None:
         raise ValueError("times must be given, as they were in fit, got None")
     values = torch.from_numpy(read_new_times(time, times, len(queries)))
     return values.to(queries.embeddings.device)
-
-
-def bank_row_as_query(fitted: Any, row: Any) -> Embedded:
-    """Return the bank's row of this name as a query that is not its own neighbour."""
-    bank = fitted.bank_
-    names = bank.names_of(slice(None)).tolist()
-    positions = [i for i, name in enumerate(names) if isinstance(row, Hashable) and name == row]
-    if len(positions) != 1:
-        n_rows = len(positions)
-        how_many = f"the name of {n_rows} rows" if n_rows else "which names no row"
-        raise ValueError(
-            f"row must be the name of one row of the bank, or its id if rows have no names, got "
-            f"{row!r:.100}, {how_many}"
-        )
-    embeddings, ids = bank.embeddings[positions], bank.ids[positions]
-    return Embedded(embeddings, fitted.network_, bank.names_of(np.array(positions)), ids)
 
 
 def embed_unknown(

@@ -11,7 +11,6 @@ import torch
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from .._data.tables import warn_of_other_order
 from .._data.targets import RegressionTargets, bounds_of
 from .._inference.bank import NeighborBank
 from .._inference.calibration import (
@@ -20,6 +19,7 @@ from .._inference.calibration import (
 )
 from .._inference.distribution import Calibration, Distribution
 from .._utils.bases import RegressorMixin
+from .._utils.tables import warn_of_other_order
 from .._utils.validation import (
     check_flag,
     check_integer,

@@ -14,7 +14,6 @@ from torch import Tensor
 
 from .._data.sample import TableRows
 from .._data.table_encoder import TableEncoder
-from .._data.tables import gather_cells
 from .._data.training_data import TrainingData
 from .._inference.bank import NeighborBank
 from .._inference.evaluation import Evaluation
@@ -22,6 +21,7 @@ from .._network.network import NeighborNetwork, embed
 from .._training.progress import with_progress
 from .._trend.kernel_trend import LeftOut, tell_rows_apart, weigh_features
 from .._utils.random import plain_torch
+from .._utils.tables import gather_cells
 from .._utils.validation import check_fraction, check_integer, spans, table
 from ..embedding import WeightedFeatures
 from .queries import encoded_features, evaluate, explanation_of, fitted_snapshot

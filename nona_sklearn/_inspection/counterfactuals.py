@@ -8,22 +8,12 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from sklearn.utils import _safe_indexing
 
-from .._data.columns import plain_values
-from .._data.sample import Embedded
-from .._data.tables import free_name, gather_cells, stack_rows
-from .._estimators.explanations import (
-    ComparedColumn,
-    as_ordered,
-    checked_table,
-    comparable,
-    read_beside,
-    rows_of_bank,
-)
+from .._utils.tables import free_name, gather_cells, plain_values
 from .._utils.threads import snapshot
 from .._utils.validation import check_integer, is_real, is_whole, object_array, table
-from .unwrap import OutputAnswers
+from ..explanation import ComparedColumn, compare_columns, table_of_rows
+from .answers import OutputAnswers
 
 if TYPE_CHECKING:
     from .._utils.validation import Table
@@ -31,6 +21,7 @@ if TYPE_CHECKING:
 N_CANDIDATES = 1000  # rows with the outcome that are tried for a query, nearest first
 BLOCKS = 10, 100, N_CANDIDATES  # numbers of nearest rows that are searched, one after another
 N_STEPS = 32  # points on the line between a query and a row
+COLUMNS = "query", "row", "target", "prediction", "changed"
 QUERY, COUNTERFACTUAL = "query", "counterfactual"
 
 
@@ -131,38 +122,46 @@ def counterfactuals(
     outcome = make_outcome(answers, y, at_least, at_most)
     mixer = RowMixer.of(answers, X, features)
     allowed = AllowedChanges.of(mixer, fixed, increase, decrease, limits)
-    return find_counterfactuals(mixer, answers.embed(X), outcome, allowed, n_counterfactuals)
+    return find_counterfactuals(mixer, answers.model.embed(X), outcome, allowed, n_counterfactuals)
 
 
 def find_counterfactuals(
     mixer: RowMixer,
-    queries: Embedded,
+    queries: Any,
     wanted: Outcome,
     allowed: AllowedChanges,
     n_counterfactuals: int = 1,
 ) -> Table:
     """Return the table of counterfactuals. The queries are rows of the mixer."""
-    answers, labels = mixer.answers, queries.labels
+    answers, labels = mixer.answers, queries.row_labels
     _refuse_rows_of_bank(mixer, labels)
     predictions, targets = answers.predict(queries), answers.targets
     outcomes = [wanted.for_prediction(prediction) for prediction in predictions]
     estimators = {outcome: _with_outcome(answers, outcome) for outcome in dict.fromkeys(outcomes)}
     names = answers.bank.names_of(slice(None))
-    lines = []
+    lines: list[tuple] = []  # query, row, target, prediction, changed columns and cells
     for i, (outcome, prediction) in enumerate(zip(outcomes, predictions, strict=True)):
         label, query = i if labels is None else labels[i], mixer.row(mixer.n_rows + i)
         allowed.check_movable(query, label)
-        lines.append(_Line(label, QUERY, query, prediction))
+        lines.append((label, QUERY, None, prediction, "", query))
         blocks = map(answers.bank.positions, _nearest(estimators[outcome], queries[np.array([i])]))
         changes = _Search(mixer, outcome, query, allowed).towards(blocks)
         for position, changed in islice(_different(mixer, changes), n_counterfactuals):
-            columns = ", ".join(mixer.names[j] for j in mixer.differing(query, changed))
+            which = ", ".join(mixer.names[j] for j in mixer.differing(query, changed))
             (now,) = answers.predict(mixer.make(changed[None]))
-            lines += [
-                _Line(label, COUNTERFACTUAL, changed, now, changed=columns),
-                _Line(label, names[position], mixer.row(position), target=targets[position]),
-            ]
-    return _table_of(lines, mixer)
+            lines.append((label, COUNTERFACTUAL, None, now, which, changed))
+            row = mixer.row(position)
+            lines.append((label, names[position], targets[position], None, "", row))
+    *given, cells = zip(*lines, strict=True)
+    columns = {}
+    for name, column in zip(COLUMNS, given, strict=True):
+        are_numbers = all(
+            value is None or isinstance(value, float | np.floating) for value in column
+        )
+        columns[name] = np.array(column, dtype=float) if are_numbers else object_array(column)
+    for name, values in zip(mixer.names, plain_values(mixer.make(np.stack(cells))), strict=True):
+        columns[free_name(name, columns)] = values
+    return table(columns)
 
 
 def _refuse_rows_of_bank(mixer: RowMixer, labels: np.ndarray | None) -> None:
@@ -190,7 +189,7 @@ def _with_outcome(answers: OutputAnswers, outcome: Outcome) -> Any:
     return estimator
 
 
-def _nearest(estimator: Any, query: Embedded) -> Iterator[np.ndarray]:
+def _nearest(estimator: Any, query: Any) -> Iterator[np.ndarray]:
     """Yield blocks of ids of the rows nearest to a query, in growing numbers."""
     seen = np.arange(0)
     for most in BLOCKS:
@@ -254,7 +253,7 @@ class Outcome:
 
     def scores(self, answers: OutputAnswers, X: Any) -> tuple[np.ndarray, np.ndarray]:
         """Return rows' scores, larger near the outcome, and whether they have it, both (m,)."""
-        queries = answers.embed(X)
+        queries = answers.model.embed(X)
         predictions = answers.predict(queries)
         if answers.is_of_classes:
             scores = answers.predict_proba(queries) @ self.holds(answers.classes)
@@ -299,8 +298,7 @@ class RowMixer:
 
     answers: OutputAnswers
     table: Any  # (n + q, d), rows of the bank, followed by queries
-    rows: list[ComparedColumn]  # the columns of the bank's rows
-    queries: list[ComparedColumn]  # the columns of the queries
+    compared: list[ComparedColumn]  # the columns of the rows and the queries
     codes: np.ndarray  # (n + q, d), equal values of a column have equal codes
     #: (n + q,), the values of a column as numbers; None for a column without an order.
     numbers: list[np.ndarray | None]
@@ -308,47 +306,43 @@ class RowMixer:
     @classmethod
     def of(cls, answers: OutputAnswers, X: Any, features: Any) -> RowMixer:
         """Join the features of the bank's rows and the queries."""
-        X, features = checked_table("X", X), checked_table("features", features)
-        X = as_ordered(X, features)
-        indices = rows_of_bank(answers.bank, features)
-        rows, queries = read_beside(features, indices, X)
+        table = table_of_rows(answers.bank, features, X)
+        compared = compare_columns(answers.bank, X, features)
         codes: list[np.ndarray] = []
         numbers: list[np.ndarray | None] = []
-        for row, query in zip(rows, queries, strict=True):
-            *values, is_ordered = comparable(row, query)
-            joined = np.concatenate(values)
-            numbers.append(joined if is_ordered else None)
-            if is_ordered:
+        for column in compared:
+            joined = np.concatenate(column.values)
+            numbers.append(joined if column.is_ordered else None)
+            if column.is_ordered:
                 codes.append(np.unique(joined, return_inverse=True)[1])
             else:
                 code_of: dict[Any, int] = {}
                 codes.append(np.array([code_of.setdefault(v, len(code_of)) for v in joined]))
-        both = stack_rows(_safe_indexing(features, indices), X)
-        return cls(answers, both, rows, queries, np.stack(codes, axis=1), numbers)
+        return cls(answers, table, compared, np.stack(codes, axis=1), numbers)
 
     @property
     def n_rows(self) -> int:
         """Return the number of the bank's rows."""
-        return len(self.rows[0].shown)
+        return len(self.compared[0].rows)
 
     @property
     def names(self) -> list[str]:
         """Return the names of the columns."""
-        return [feature.name for feature in self.rows]
+        return [column.name for column in self.compared]
 
     @property
     def given_names(self) -> list:
         """Return the names of the columns, or their numbers for an array."""
-        return [feature.read.name for feature in self.rows]
+        return [column.label for column in self.compared]
 
     @property
     def columns(self) -> np.ndarray:
         """Return the numbers of the columns, (d,)."""
-        return np.arange(len(self.rows))
+        return np.arange(len(self.compared))
 
     def row(self, number: int) -> np.ndarray:
         """Return the cells (d,) of a row of the bank, or of a query."""
-        return np.full(len(self.rows), number)
+        return np.full(len(self.compared), number)
 
     def differing(self, row: np.ndarray, other: np.ndarray) -> np.ndarray:
         """Return the numbers of the columns in which two rows (d,) differ."""
@@ -481,7 +475,7 @@ def _column(mixer: RowMixer, parameter: str, name: Any) -> int:
 
 def _check_ordered(mixer: RowMixer, parameter: str, j: int, kinds: str) -> None:
     """Raise if a column is not of the kinds "numbers" or "numbers or dates"."""
-    is_date = mixer.rows[j].read.kind == "date"
+    is_date = mixer.compared[j].is_of_dates
     if mixer.numbers[j] is None or (is_date and kinds == "numbers"):
         raise ValueError(
             f"{parameter} must name columns of {kinds}, got {mixer.names[j]!r}, a column of "
@@ -570,33 +564,3 @@ class _Search:
             is_allowed = self.allowed.allows(j, self.query, between)
             line[:, j] = np.where(is_allowed, between, row[j])
         return line[self._judge(line)[1].argmax()]  # the last row has the outcome
-
-
-# -- lines -------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _Line:
-    """A line of the table: a query, a counterfactual or a row of the bank."""
-
-    query: Any
-    row: Any
-    cells: np.ndarray
-    prediction: Any = None
-    target: Any = None
-    changed: str = ""
-
-
-def _table_of(lines: list[_Line], mixer: RowMixer) -> Table:
-    """Return the table of the lines."""
-    columns = {}
-    for name in ("query", "row", "target", "prediction", "changed"):
-        column = [getattr(line, name) for line in lines]
-        are_numbers = all(
-            entry is None or isinstance(entry, float | np.floating) for entry in column
-        )
-        columns[name] = np.array(column, dtype=float) if are_numbers else object_array(column)
-    shown = mixer.make(np.stack([line.cells for line in lines]))
-    for name, values in zip(mixer.names, plain_values(shown), strict=True):
-        columns[free_name(name, columns)] = values
-    return table(columns)

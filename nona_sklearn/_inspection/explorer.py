@@ -12,14 +12,10 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
-import torch
 from sklearn.decomposition import PCA
 from sklearn.utils import check_random_state, column_or_1d
 
-from .._data.sample import Embedded
-from .._data.tables import warn_of_other_order
-from .._estimators.explanations import ComparedColumn, differences_of, largest_differences
-from .._inference.explanation import Explanation
+from .._utils.tables import warn_of_other_order
 from .._utils.threads import cached_property
 from .._utils.validation import (
     check_fraction,
@@ -29,6 +25,8 @@ from .._utils.validation import (
     is_missing,
     object_array,
 )
+from ..explanation import ComparedColumn, Explanation, largest_differences
+from .answers import OutputAnswers
 from .displays.learned import EffectDisplay, by_value
 from .page import (
     DIGITS,
@@ -47,13 +45,13 @@ from .page import (
     Page,
     Unit,
     footer,
+    place,
     render,
     share,
     show,
     source,
     whole_page,
 )
-from .unwrap import OutputAnswers
 
 MOST_MAP_COLUMNS = 30  # a page shows the columns in which rows differ most often
 MOST_CHARTS = 6  # of effects
@@ -69,7 +67,6 @@ MIDDLE, UPPER = 0.5, 0.9  # quantiles of usual distances, which few errors hardl
 class MapData:
     """Rows on a map, (n,): stored rows, followed by queries."""
 
-    names: np.ndarray  # (n,)
     targets: np.ndarray  # (n,); NaN or None where a target is not known
     n_stored: int
     #: Positions of neighbours are on the map. A stored row is left out of its own prediction.
@@ -85,6 +82,11 @@ class MapData:
     has_pictures: bool  # whether the columns are data URLs of pictures
     target_name: str
     classes: np.ndarray | None  # labels of fit, then new labels; None: targets are numbers
+
+    @property
+    def names(self) -> np.ndarray:
+        """Return the names of the rows, (n,)."""
+        return self.predictions.names
 
     @property
     def first_in_order(self) -> int:
@@ -122,7 +124,7 @@ class MapData:
 
 def collect_map_data(
     answers: OutputAnswers,
-    queries: Embedded | None,
+    queries: Any,
     query_targets: np.ndarray,
     appearance: Appearance,
     *,
@@ -133,22 +135,18 @@ def collect_map_data(
     random_state: Any = None,
 ) -> MapData:
     """Return the map of queries and stored rows, which are left out of their own predictions."""
-    bank, features = answers.bank, appearance.rows
+    bank, columns = answers.bank, appearance.columns
     random_state = check_random_state(random_state)
 
-    def predict_stored(rows: np.ndarray) -> NeighborPredictions:
-        pairs = [(column, column[rows]) for column in features]
-        stored = answers.stored_rows(rows)
-        return NeighborPredictions.of(
-            answers, stored, answers.targets[rows], pairs, n_neighbors, confidence
-        )
+    def predict(queries: Any, targets: np.ndarray, compared: Any) -> NeighborPredictions:
+        options = n_neighbors, confidence
+        return NeighborPredictions.of(answers, queries, targets, [*compared], *options)
 
-    of_queries = []
-    if queries is not None:
-        pairs = [*zip(features, appearance.queries, strict=True)]
-        of_queries = [
-            NeighborPredictions.of(answers, queries, query_targets, pairs, n_neighbors, confidence)
-        ]
+    def predict_stored(rows: np.ndarray) -> NeighborPredictions:
+        compared = (column.among_rows(rows) for column in columns)
+        return predict(answers.model.stored_rows(rows), answers.targets[rows], compared)
+
+    of_queries = [] if queries is None else [predict(queries, query_targets, columns)]
     n_drawn = max_rows - len(query_targets)
     stored = _choose_rows(_rows_behind(of_queries), len(bank), n_drawn, random_state)
     of_stored = [predict_stored(stored)]
@@ -158,35 +156,32 @@ def collect_map_data(
         stored = np.concatenate([stored, behind])
     predictions = NeighborPredictions.joined([*of_stored, *of_queries]).among(stored)
 
-    parts = _parts_by_column(answers, features, stored, queries)
+    parts = _parts_by_column(answers, columns, stored, queries)
     effects = None
     if parts is not None:
-        shown = [feature[stored] for feature in features]
+        shown = [(column.name, column.rows[stored]) for column in columns]
         effects = Effects.of(shown, parts[: len(stored)], answers.target_name)
-    n_differing = np.bincount(predictions.differs.ravel(), minlength=len(features) + 1)[:-1]
+    n_differing = np.bincount(predictions.differs.ravel(), minlength=len(columns) + 1)[:-1]
     chosen = np.sort(np.argsort(-n_differing, kind="stable")[:MOST_MAP_COLUMNS])
-    predictions = predictions.of_columns(chosen, len(features))
-    columns = appearance.shown(stored, chosen)
+    predictions = predictions.of_columns(chosen, len(columns))
+    shown_columns = appearance.shown(stored, chosen)
     amounts = None if parts is None else parts[:, chosen]
 
-    vectors = bank.embeddings[stored]
-    if queries is not None:
-        vectors = torch.cat([vectors, queries.embeddings])
-    embeddings = answers.metric_embeddings(vectors)
+    sets = [answers.model.stored_rows(stored), *([] if queries is None else [queries])]
+    embeddings = np.concatenate([answers.embeddings(rows) for rows in sets])
     reducer = PCA(min(2, *embeddings.shape)) if reducer is None else reducer
     xy = np.asarray(reducer.fit_transform(embeddings), dtype=float)[:, :2]
     targets = np.concatenate([answers.targets[stored], query_targets])
     classes = _classes(answers, targets)
     groups = _groups_of_equals(embeddings)
     return MapData(
-        names=np.concatenate([bank.names_of(stored), _query_names(queries)]),
         targets=targets,
         n_stored=len(stored),
         predictions=predictions,
         xy=np.pad(xy, [(0, 0), (0, 2 - xy.shape[1])]),  # of one column: on a line
         groups_of_equals=sorted(groups, key=lambda rows: -_disagreement(targets[rows], classes)),
-        columns=columns,
-        column_order=predictions.order_of_columns(len(columns), amounts),
+        columns=shown_columns,
+        column_order=predictions.order_of_columns(len(shown_columns), amounts),
         effects=effects,
         incomplete=appearance.incomplete(stored, len(targets)),
         has_pictures=appearance.kind == IMAGES,
@@ -202,6 +197,7 @@ def collect_map_data(
 class NeighborPredictions:
     """Predictions of queries, (q,), and their k rows with the largest weights, (q, k)."""
 
+    names: np.ndarray  # (q,), of the queries
     predictions: np.ndarray  # (q,), labels, or numbers that are NaN without neighbours
     details: np.ndarray  # (q, d), the ends of the interval, or the probabilities of classes
     #: (q,), prediction minus target or, for classes, one minus the probability of the true class;
@@ -225,16 +221,13 @@ class NeighborPredictions:
     def of(
         cls,
         answers: OutputAnswers,
-        queries: Embedded,
+        queries: Any,
         targets: np.ndarray,
-        columns: list[tuple[ComparedColumn, ComparedColumn]],
+        columns: list[ComparedColumn],
         n_neighbors: int,
         confidence: float,
     ) -> NeighborPredictions:
-        """Predict queries and list the rows behind the predictions.
-
-        `columns` are pairs: a column of the bank's rows, and the same column of the queries.
-        """
+        """Predict queries and list the rows behind the predictions."""
         n_rows = len(answers.bank) - (queries.ids is not None)
         explanation = answers.explanation(queries, min(n_neighbors, n_rows))
         if answers.is_of_classes:
@@ -253,8 +246,9 @@ class NeighborPredictions:
 
         differs = np.empty((len(rank), 0), dtype=int)
         if columns:
-            differs = largest_differences([differences_of(lines, *pair) for pair in columns])
+            differs = largest_differences(lines, columns)
         return cls(
+            explanation.queries.astype(object),
             *predicted,
             positions=by_rank(lines.positions, -1),
             weights=by_rank(lines.weights, 0),
@@ -310,7 +304,7 @@ class NeighborPredictions:
 
 def _predict_numbers(
     answers: OutputAnswers,
-    queries: Embedded,
+    queries: Any,
     targets: np.ndarray,
     explanation: Explanation,
     confidence: float,
@@ -326,7 +320,7 @@ def _predict_numbers(
 
 
 def _predict_classes(
-    answers: OutputAnswers, queries: Embedded, targets: np.ndarray
+    answers: OutputAnswers, queries: Any, targets: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Return predictions, probabilities, errors and surprises of classes."""
     probabilities = answers.predict_proba(queries)
@@ -362,13 +356,6 @@ def _choose_rows(
     choices = np.setdiff1d(np.arange(n_rows), first)
     n_random = min(max(0, n_chosen - len(first)), len(choices))
     return np.sort(np.concatenate([first, random_state.choice(choices, n_random, replace=False)]))
-
-
-def _query_names(queries: Embedded | None) -> np.ndarray:
-    """Return the names of queries, or their numbers."""
-    if queries is None:
-        return np.empty(0, dtype=object)
-    return np.arange(len(queries)).astype(object) if queries.labels is None else queries.labels
 
 
 def _classes(answers: OutputAnswers, targets: np.ndarray) -> np.ndarray | None:
@@ -413,16 +400,14 @@ class Effects:
 
     @classmethod
     def of(
-        cls, features: list[ComparedColumn], parts: np.ndarray, target_name: str
+        cls, columns: list[tuple[str, np.ndarray]], parts: np.ndarray, target_name: str
     ) -> Effects | None:
-        """Return effects from the columns and parts of rows, or None if all effects are 0."""
+        """Return effects from named columns and parts of rows, or None if all effects are 0."""
         of_columns, together = parts[:, :-1], parts[:, -1]
         sizes = abs(of_columns).mean(axis=0)
         order = np.argsort(-sizes, kind="stable")[:MOST_CHARTS]
         displays = [
-            EffectDisplay(
-                *by_value(features[j].shown, of_columns[:, j]), features[j].name, target_name
-            )
+            EffectDisplay(*by_value(columns[j][1], of_columns[:, j]), columns[j][0], target_name)
             for j in order[sizes[order] > 0]
         ]
         share = together.var() / (parts.sum(axis=1).var() or 1.0)
@@ -433,21 +418,21 @@ def _parts_by_column(
     answers: OutputAnswers,
     features: Sequence[ComparedColumn],
     stored: np.ndarray,
-    queries: Embedded | None,
+    queries: Any,
 ) -> np.ndarray | None:
     """Return the effects of columns and, last, of their interaction on predictions of numbers.
 
     The shape is (n_stored + n_queries, n_columns + 1). Return None without an additive part, or if
     the features are not the model's columns.
     """
-    if answers.is_of_classes or not answers.has_additive_part:
+    if answers.is_of_classes or not answers.model.has_additive_part:
         return None
     estimator, names = answers.model.estimator, [feature.name for feature in features]
     fitted = [*getattr(estimator, "feature_names_in_", names)]
     is_same = len(names) == estimator.n_features_in_ and fitted == names
     if not is_same or answers.model.steps or answers.model.transformers:
         return None
-    rows = [answers.stored_rows(stored)]
+    rows = [answers.model.stored_rows(stored)]
     rows += [] if queries is None else [queries]
     tables = [answers.model.attribute(X, of="predictions") for X in rows]
     arrays = [np.stack([*map(np.asarray, dict(table).values())][2:-1], axis=1) for table in tables]
@@ -692,7 +677,7 @@ def explore(
     answers = OutputAnswers.of_only("explore", estimator)
     if len(answers.bank) < 2:
         raise ValueError("the bank must have at least 2 rows to explore, it has 1")
-    queries = None if X is None else answers.embed(X)
+    queries = None if X is None else answers.model.embed(X)
     n_queries = 0 if queries is None else len(queries)
     shown = X if query_features is None else query_features
     data = collect_map_data(
@@ -958,9 +943,7 @@ class _Scale:
 
     def between(self, start: float, end: float, effects: Any) -> Any:
         """Return positions of effects on a scale that is drawn from `start` to `end`."""
-        margin = MARGIN * (self.high - self.low)
-        share = (effects - self.low + margin) / (self.high - self.low + 2 * margin)
-        return start + (end - start) * share
+        return place(effects, self.low, self.high, start, end, MARGIN)
 
 
 def _chart(display: EffectDisplay, scale: _Scale) -> dict[str, Any]:

@@ -17,12 +17,11 @@ import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from sklearn.utils.validation import _num_samples
 
-from .._data.columns import INEXACT
-from .._data.tables import free_name, is_frame
-from .._estimators.explanations import ComparedColumn, rows_and_queries, rows_of_bank
 from .._utils.files import as_path, destination, put_in_place
-from .._utils.validation import check_flag, is_missing, object_array
+from .._utils.tables import INEXACT, free_name, is_frame
+from .._utils.validation import are_missing, check_flag, is_missing, object_array
 from .._version import __version__
+from ..explanation import ComparedColumn, compare_columns, rows_of_bank
 
 MINUS = "\N{MINUS SIGN}"
 MOST_DECIMALS = 6  # numbers with more decimals have an exponent
@@ -169,6 +168,12 @@ def shortened(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
+def place(value: Any, low: float, high: float, start: float, end: float, margin: float) -> Any:
+    """Return positions of values on a scale from `low` to `high`, with margins at both ends."""
+    margin *= (high - low) or 1.0
+    return start + (end - start) * ((value - low + margin) / (high - low + 2 * margin))
+
+
 MOST_COLUMNS = 12  # of a table, and classes, that are shown at once
 MORE = 3  # columns beyond these that are not folded either, if no further ones follow
 LONGEST_BAR = 3.5  # em
@@ -196,8 +201,7 @@ class Appearance:
     """The shown features of a bank's rows, by position, and of queries."""
 
     kind: str = TABLE  # or TEXTS, or IMAGES
-    rows: Sequence[ComparedColumn] = ()  # the columns of a table
-    queries: Sequence[ComparedColumn] = ()
+    columns: Sequence[ComparedColumn] = ()  # of a table
     row_items: Any = ()  # the texts or images
     query_items: Any = ()
 
@@ -218,10 +222,10 @@ class Appearance:
                 f"{_num_samples(X)}"
             )
         if kind == TABLE:
-            rows, queries = rows_and_queries(bank, X, features)
+            columns = compare_columns(bank, X, features)
             if X is None:
-                queries = [feature[np.arange(0)] for feature in rows]
-            return cls(kind, rows, queries)
+                columns = [column.among_rows(np.arange(0)) for column in columns]
+            return cls(kind, columns)
         items = _array(features)[rows_of_bank(bank, features)]
         return cls(kind, row_items=items, query_items=items[:0] if X is None else _array(X))
 
@@ -230,9 +234,9 @@ class Appearance:
         if self.kind == TABLE:
             columns: dict[str, np.ndarray] = {}
             for j in chosen:
-                row, query = self.rows[j], self.queries[j]
-                values = np.concatenate([row.shown[positions], query.shown])
-                columns[free_name(row.name, columns)] = _plain(values)
+                column = self.columns[j]
+                values = np.concatenate([column.rows[positions], column.queries])
+                columns[free_name(column.name, columns)] = _plain(values)
             return columns
         items = [*self.row_items[positions], *self.query_items]
         if self.kind == TEXTS:
@@ -243,10 +247,10 @@ class Appearance:
     def incomplete(self, positions: np.ndarray, n_rows: int) -> np.ndarray:
         """Return whether bank rows, then all queries, have more gaps than values, (n_rows,)."""
         gaps = np.zeros(n_rows)
-        for row, query in zip(self.rows, self.queries, strict=True):
-            values = np.concatenate([row.categories[positions], query.categories])
-            gaps += [value is None for value in values]
-        return gaps > len(self.rows) / 2
+        for column in self.columns:
+            of_rows, of_queries = column.values
+            gaps += are_missing(np.concatenate([of_rows[positions], of_queries]))
+        return gaps > len(self.columns) / 2
 
 
 def kind_of(X: Any) -> str:

@@ -9,18 +9,12 @@ import numpy as np
 from sklearn.neighbors import NearestNeighbors
 from sklearn.utils import _safe_indexing
 
-from .._data.sample import Embedded
-from .._estimators.explanations import (
-    checked_table,
-    differences_of,
-    largest_differences,
-    rows_of_bank,
-)
-from .._estimators.queries import bank_row_as_query
-from .._inference.explanation import Explanation
+from .. import unwrap
 from .._utils.threads import snapshot
 from .._utils.validation import check_fraction, check_integer, is_missing, object_array
 from ..embedding import WeightedFeatures
+from ..explanation import Explanation, largest_differences, table_of_rows
+from .answers import OutputAnswers
 from .counterfactuals import (
     COUNTERFACTUAL,
     N_CANDIDATES,
@@ -30,7 +24,7 @@ from .counterfactuals import (
     find_counterfactuals,
     make_outcome,
 )
-from .displays.base import check_class, check_number, check_one_of
+from .displays.base import check_one_of
 from .page import (
     IMAGES,
     LONGEST_BAR,
@@ -48,6 +42,7 @@ from .page import (
     footer,
     kind_of,
     odds,
+    place,
     render,
     share,
     show,
@@ -56,7 +51,6 @@ from .page import (
     source,
     whole_page,
 )
-from .unwrap import OutputAnswers, unwrap
 
 MOST_ADJUSTMENTS = 6  # columns whose adjustments are shown at once
 MOST_CHANGES = 4  # of a counterfactual that are named in a sentence
@@ -173,16 +167,10 @@ class NeighborsReport(Page):
         if query_features is not None and (features is None or row is not None):
             needed = "features" if features is None else "X"
             raise ValueError(f"query_features needs {needed}, got it without")
-        name = None
+        answers, name = OutputAnswers.of(model, output), None
         if row is None:
-            answers = OutputAnswers.of(model, output)
-            if answers.is_of_classes:
-                check_class(y_true, answers.classes.tolist())
-            else:
-                check_number(y_true)
+            answers.check_target(y_true)
         else:
-            _check_row(model, row, features)
-            answers = OutputAnswers.of(model, output)
             answers, X, y_true, name = _without_row(answers, row, features)
         appearance = Appearance()
         if features is not None and kind_of(features) != TABLE:
@@ -234,7 +222,7 @@ class _Prediction:
     answers: OutputAnswers
     X: Any  # the query, a table of one row
     features: Any  # of the bank's rows, or None
-    query: Embedded
+    query: Any
     mixer: RowMixer | None  # features of the bank's rows and of the query, or None
     value: Any  # a number or a label
     explanation: Explanation
@@ -253,11 +241,11 @@ class _Prediction:
         name: Any,
     ) -> _Prediction:
         """Predict a query and explain its prediction. `name` replaces its name in `X`."""
-        query = answers.embed(X)
+        query = answers.model.embed(X)
         if len(query) != 1:
             raise ValueError(f"X must be one row, got {len(query)}")
         if name is not None:
-            query = replace(query, labels=object_array([name]))
+            query = replace(query, row_labels=object_array([name]))
         explanation = answers.explanation(query, min(n_neighbors, len(answers.bank)))
         if not explanation.of_rows.any():
             raise ValueError("the query has no neighbors: no row of the bank is earlier than it")
@@ -275,12 +263,12 @@ class _Prediction:
     @property
     def query_name(self) -> str:
         """Return the query's name in a sentence."""
-        return "the query" if self.query.labels is None else show(self.query.labels[0])
+        return "the query" if self.query.row_labels is None else show(self.query.row_labels[0])
 
     @property
     def column_name(self) -> str:
         """Return the query's name in a table."""
-        return "query" if self.query.labels is None else self.query_name
+        return "query" if self.query.row_labels is None else self.query_name
 
     @property
     def rows(self) -> Explanation:
@@ -294,32 +282,25 @@ class _Prediction:
         return (self.explanation.weights[lines, None] * self.explanation.targets[lines]).sum()
 
 
-def _check_row(model: Any, row: Any, features: Any) -> None:
-    """Raise if the parameters do not allow a report of a stored row."""
-    if features is None:
-        raise ValueError(
-            f"row needs features, the table given to fit, got row={row!r:.100} without them"
-        )
-    bank = model.estimator.bank_
-    if bank.time is not None and bank.time.column is None:
-        raise ValueError(f"row needs times that are a column of X, got row={row!r:.100}")
-    if len(bank) < 2:
-        raise ValueError(f"row needs another row in the bank, got row={row!r:.100} of one")
-
-
 def _without_row(
     answers: OutputAnswers, row: Any, features: Any
 ) -> tuple[OutputAnswers, Any, Any, Any]:
     """Return answers without a row of the bank, and the row's features, target and name."""
     bank, estimator = answers.bank, snapshot(answers.model.estimator)
-    stored = bank_row_as_query(estimator, row)
-    assert stored.ids is not None
-    positions = bank.positions(stored.ids.cpu().numpy())
-    index = rows_of_bank(bank, checked_table("features", features))[positions]
+    if features is None:
+        raise ValueError(
+            f"row needs features, the table given to fit, got row={row!r:.100} without them"
+        )
+    if bank.time is not None and bank.time.column is None:
+        raise ValueError(f"row needs times that are a column of X, got row={row!r:.100}")
+    if len(bank) < 2:
+        raise ValueError(f"row needs another row in the bank, got row={row!r:.100} of one")
+    positions = bank.positions(answers.model.stored_row(row).ids.cpu().numpy())
+    X = _safe_indexing(table_of_rows(bank, features), positions)
     estimator.bank_ = bank.keep(np.delete(np.arange(len(bank)), positions))
     without = replace(answers, model=replace(answers.model, estimator=estimator))
     (name,), (target,) = bank.names_of(positions), answers.targets[positions]
-    return without, _safe_indexing(features, index), target, name
+    return without, X, target, name
 
 
 def _stored_row(prediction: _Prediction) -> str:
@@ -327,7 +308,7 @@ def _stored_row(prediction: _Prediction) -> str:
     positions = prediction.explanation.stored_positions
     if positions is None or positions[0] < 0:
         return ""
-    (name,), labels = prediction.answers.bank.names_of(positions), prediction.query.labels
+    (name,), labels = prediction.answers.bank.names_of(positions), prediction.query.row_labels
     query = "The query" if labels is None else repr(labels[0])
     which = "is a stored row"
     if query != repr(name):
@@ -343,8 +324,7 @@ def _share_of_nearer_rows(prediction: _Prediction) -> float | None:
     answers = prediction.answers
     if len(answers.bank) < 2:
         return None
-    stored = answers.metric_embeddings(answers.bank.embeddings)
-    query = answers.metric_embeddings(prediction.query.embeddings)
+    stored, query = answers.embeddings(), answers.embeddings(prediction.query)
     nearest = NearestNeighbors(n_neighbors=2).fit(stored)
     sample = np.random.RandomState(0).permutation(len(stored))[:N_USUAL]
     usual = nearest.kneighbors(stored[sample])[0][:, 1]  # without the row itself, the first
@@ -449,20 +429,19 @@ def _feature_lines(
         return [[name, query, *cells, *blank]]
     if mixer is None:
         return []
-    pairs = [*zip(mixer.rows, mixer.queries, strict=True)]
-    marked = largest_differences([differences_of(rows, *pair) for pair in pairs])
-    n_marked = np.bincount(marked.ravel(), minlength=len(pairs) + 1)
+    marked = largest_differences(rows, mixer.compared)
+    n_marked = np.bincount(marked.ravel(), minlength=len(mixer.compared) + 1)
     rank = {name: i for i, name in enumerate(most_important)}
     ranks = np.array([rank.get(name, len(rank)) for name in mixer.names])
     order = np.lexsort((-n_marked[:-1], ranks))
     lines = []
     for j in order:
-        row, query = pairs[j]
+        column = mixer.compared[j]
         cells = [
-            Cell.of_feature(row.shown[position], differs=j in columns)
+            Cell.of_feature(column.rows[position], differs=j in columns)
             for position, columns in zip(rows.positions, marked, strict=True)
         ]
-        lines.append([row.name, Cell.of_feature(query.shown[0]), *cells, *blank])
+        lines.append([column.name, Cell.of_feature(column.queries[0]), *cells, *blank])
     return lines
 
 
@@ -491,10 +470,8 @@ class _Dots:
 
     def x(self, value: float) -> float:
         """Return the position of a value."""
-        margin = SHAPE["margin"] * ((self.high - self.low) or 1.0)
-        width = SHAPE["width"] - SHAPE["left"] - SHAPE["right"]
-        way = (value - self.low + margin) / (self.high - self.low + 2 * margin)
-        return round(SHAPE["left"] + way * width, 1)
+        ends = SHAPE["left"], SHAPE["width"] - SHAPE["right"]
+        return round(place(value, self.low, self.high, *ends, SHAPE["margin"]), 1)
 
 
 # -- worth of differences ----------------------------------------------------------------------
@@ -521,7 +498,7 @@ def _find_worth(prediction: _Prediction) -> _Worth | None:
     if prediction.features is None or answers.model.transformers or not has_columns:
         return None
     if answers.is_of_classes:
-        is_moved = answers.has_additive_part
+        is_moved = answers.model.has_additive_part
     else:
         is_moved = (rows.targets != rows.adjusted).any()
     if not is_moved:
@@ -574,7 +551,7 @@ def _adjustments(prediction: _Prediction, worth: _Worth | None) -> dict[str, Any
         "table": Table("Adjustments by column", head, lines),
         "further": _further(head, folded),
         "classes": worth.classes,
-        "has_prices": prediction.answers.has_additive_part,
+        "has_prices": prediction.answers.model.has_additive_part,
         "has_other": bool(of_rest),
     }
 

@@ -28,13 +28,14 @@ from .._data.columns import LEVEL_CONTENTS, Column
 from .._data.source import BOUND, SmoothClipScaler, SparseEncoder
 from .._data.table_encoder import TableEncoder
 from .._data.table_encoding import TableEncoding
-from .._data.tables import check_table, free_name
+from .._data.tables import check_table
 from .._estimators.base import NeighborEstimator
 from .._inference.bank import NeighborBank
 from .._inference.distribution import Calibration, Distribution
 from .._inference.evaluation import WeightedRows
 from .._network.network import NeighborNetwork
 from .._utils.files import as_path, destination, put_in_place
+from .._utils.tables import free_name
 from .._utils.threads import snapshot
 from .._utils.validation import (
     check_flag,

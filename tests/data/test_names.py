@@ -15,7 +15,8 @@ from nona_sklearn import (
     NeighborsDisplay,
     NONARegressor,
 )
-from nona_sklearn._data.tables import Names, labels_of, names_of_new, target_names_of
+from nona_sklearn._data.tables import Names, labels_of, names_of_new
+from nona_sklearn._utils.tables import target_names_of
 
 pd = pytest.importorskip("pandas")
 pl = pytest.importorskip("polars")
@@ -119,7 +120,7 @@ def test_the_index_of_y_names_rows_that_have_none(data, named):
     reg = nona().fit(X, pd.Series(y, index=INDEXES["strings"]))
     assert reg.explain(queries).equals(named.explain(frame(queries)))
     both = Names.of(frame(X, INDEXES["numbers"]), pd.Series(y, index=INDEXES["strings"]))
-    assert both.rows.tolist() == INDEXES["numbers"]  # the index of X takes precedence
+    assert both.row_labels.tolist() == INDEXES["numbers"]  # the index of X takes precedence
 
 
 def test_queries_keep_their_names_when_they_are_embedded(reg, data):

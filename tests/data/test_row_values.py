@@ -21,9 +21,9 @@ from nona_sklearn import (
     save,
 )
 from nona_sklearn._data.row_values import check_groups, check_sample_weight
-from nona_sklearn._data.tables import warn_of_other_order
 from nona_sklearn._data.targets import ClassTargets, RegressionTargets
 from nona_sklearn._data.times import read_times
+from nona_sklearn._utils.tables import warn_of_other_order
 
 pd = pytest.importorskip("pandas")
 pl = pytest.importorskip("polars")

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from nona_sklearn import NONAHead, NONARegressor, SoftStep, load, save
 from nona_sklearn._inference.bank import NeighborBank
 from nona_sklearn._inference.evaluation import Evaluation
-from nona_sklearn._inference.explanation import Explanation
 from nona_sklearn._inference.neighbors import LabelExclusion, Neighbors
 from nona_sklearn.attention import AverageHead
 from nona_sklearn.attention.functional import L2Attention
 from nona_sklearn.attention.head import TRUST_FACTOR
+from nona_sklearn.explanation import Explanation
 from nona_sklearn.similarity import SIMILARITIES
 
 

@@ -31,8 +31,8 @@ from nona_sklearn import (
 )
 from nona_sklearn._estimators.explanations import explain
 from nona_sklearn._estimators.fitting import trained
-from nona_sklearn._inference.explanation import NEGLIGIBLE
 from nona_sklearn._training import loop
+from nona_sklearn.explanation import NEGLIGIBLE
 
 N_EXAMPLES = 60  # of each estimator
 EACH = pytest.mark.parametrize(

@@ -364,8 +364,7 @@ def test_values_are_those_of_rows_of_the_bank_and_not_of_other_queries():
     mixer = RowMixer(
         answers=None,
         table=None,
-        rows=[SimpleNamespace(shown=features[:, 0])],
-        queries=[],
+        compared=[SimpleNamespace(rows=features[:, 0])],
         codes=np.array([[0], [2], [0], [1]]),
         numbers=[np.concatenate([features, queries])[:, 0]],
     )

@@ -25,7 +25,7 @@ from nona_sklearn import (
     NONARegressor,
     explore,
 )
-from nona_sklearn._estimators.explanations import ComparedColumn
+from nona_sklearn._inspection.answers import OutputAnswers
 from nona_sklearn._inspection.explorer import (
     MOST_BARS,
     Effects,
@@ -38,7 +38,6 @@ from nona_sklearn._inspection.explorer import (
     collect_map_data,
 )
 from nona_sklearn._inspection.page import Appearance, Unit, render, share, show_value
-from nona_sklearn._inspection.unwrap import OutputAnswers
 
 try:
     from selenium import webdriver
@@ -80,7 +79,7 @@ def explored(model, X=None, y=None, features=None, **options):
     answers = OutputAnswers.of_only("explore", model)
     options = {"n_neighbors": 4, "confidence": 0.9, "max_rows": 10_000} | options
     targets = _query_targets(answers, y, 0 if X is None else len(X))
-    queries = None if X is None else answers.embed(X)
+    queries = None if X is None else answers.model.embed(X)
     look = Appearance.of(answers.bank, features, X, len(targets))
     return collect_map_data(answers, queries, targets, look, **options)
 
@@ -432,14 +431,14 @@ def test_charts_of_effects_have_their_amounts(flats, regressor):
 def test_of_many_categories_the_lowest_and_the_highest_are_drawn():
     parts = np.column_stack([np.arange(20.0), np.zeros(20)])
     names = np.array([f"level {i}" for i in range(20)], dtype=object)
-    effects = Effects.of([ComparedColumn("kind", names, None)], parts, "rent")
+    effects = Effects.of([("kind", names)], parts, "rent")
     html = render("effects.html", **_effects(effects), unit=Unit(0, 0), target_name="rent")
     texts = [each.text for each in read_html(html).iter("text")]
     assert [f"level {i}" in texts for i in (0, 3, 4, 15, 16, 19)] == [True] * 2 + [False] * 2 + [
         True
     ] * 2
     assert f"{20 - MOST_BARS} others" in texts
-    assert Effects.of([ComparedColumn("kind", names, None)], 0 * parts, "rent") is None
+    assert Effects.of([("kind", names)], 0 * parts, "rent") is None
 
 
 def test_models_without_an_additive_part_have_no_effects(flats, regressor, classifier):

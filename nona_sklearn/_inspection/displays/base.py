@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from ..._data.tables import target_names_of
+from ..._utils.tables import target_names_of
 from ..._utils.validation import import_extra
 
 if TYPE_CHECKING:
@@ -100,13 +100,6 @@ def legend_beside(ax, n_labels, title=None):
     ax.legend(title=title, ncols=n_columns, fontsize="small", **beside)
 
 
-def metric_embeddings(model, X):
-    """Return the embeddings in which rows of `X`, or of the bank, are compared, (n, d)."""
-    estimator = model.estimator
-    rows = estimator.bank_.embeddings if X is None else model.embed(X).embeddings
-    return estimator.network_.head.metric_part(rows)
-
-
 def target_name(model, y=None):
     """Return the name of the only target in `y` or, without a name, in the targets of fit."""
     names = target_names_of(y) or model.target_names_
@@ -116,34 +109,6 @@ def target_name(model, y=None):
 def check_one_output(shape):
     if len(shape) != 1:
         raise ValueError(f"y must be one output, got targets {tuple(shape)}")
-
-
-def choose_output(model, n_outputs, output):
-    """Return the number and the name of an output, given one of the two."""
-    names = model.target_names_ or ()
-    choices = [*range(n_outputs), *names]
-    if output is None and n_outputs == 1:
-        output = 0
-    if output not in choices:
-        raise ValueError(f"output must be one of {choices}, got {output!r:.100}")
-    number = names.index(output) if output in names else output
-    plain = "target" if n_outputs == 1 else f"target_{number}"
-    return number, names[number] if names else plain
-
-
-def check_number(y_true):
-    """Raise if a true target is not one number."""
-    if y_true is None:
-        return
-    given = np.asarray(y_true)
-    if given.size != 1 or given.dtype.kind not in "biuf" or not np.isfinite(given).all():
-        raise ValueError(f"y_true must be a number, got {y_true!r:.100}")
-
-
-def check_class(label, classes):
-    """Raise if a label is no class given to fit."""
-    if label is not None and (np.ndim(label) or label not in classes):
-        raise ValueError(f"y_true must be one of the classes of fit, got {label!r}")
 
 
 def check_one_of(X, y_true, row):

@@ -10,11 +10,10 @@ from scipy.stats import binomtest
 from sklearn.base import is_classifier
 from sklearn.utils import check_array
 
-from ..._data.columns import read_values
-from ..._data.tables import is_frame, names_of_columns, target_names_of, warn_of_other_order
-from ..._data.times import KINDS
+from ... import unwrap
+from ..._utils.tables import is_frame, names_of_columns, target_names_of, warn_of_other_order
 from ..._utils.validation import check_integer, is_real
-from ..unwrap import unwrap
+from ...explanation import ordered_values
 from .base import Display, check_one_output, target_name
 
 CHANCE = 0.95  # confidence of the bars of a coverage
@@ -409,10 +408,7 @@ class CoverageDisplay(Display):
         if not has_interval.any():
             raise ValueError("intervals must be known of a query at least, got NaN alone")
         covered = (low <= y_true) & (y_true <= high)
-        column = read_values("by", by, "UTC")
-        places = column.values  # times, as numbers, dates, or durations in seconds
-        if column.kind not in KINDS:  # groups
-            places = np.array([str(value) for value in places], dtype=object)
+        places = ordered_values("by", by)  # times, or the names of groups
         return cls(
             covered[has_interval], places[has_interval], confidence, n_bins, str(name)
         ).plot(ax, line_kwargs=line_kwargs, interval_kwargs=interval_kwargs)

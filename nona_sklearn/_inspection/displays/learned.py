@@ -11,17 +11,15 @@ from sklearn.base import is_classifier
 from sklearn.decomposition import PCA
 from sklearn.utils import check_random_state
 
-from ..._data.columns import plain_values
-from ..._data.tables import warn_of_other_order
+from ... import unwrap
+from ..._utils.tables import plain_values, warn_of_other_order
 from ..._utils.validation import are_missing, check_integer, check_lengths, is_whole
 from ...softstep import STEPS
-from ..unwrap import unwrap
 from .base import (
     Display,
     check_one_output,
     class_colors,
     legend_beside,
-    metric_embeddings,
     target_name,
 )
 
@@ -108,7 +106,7 @@ class EmbeddingDisplay(Display):
         if (X is None) != (y is None):
             raise ValueError("X and y must be given together, or neither")
         warn_of_other_order(X=X, y=y)
-        embeddings = metric_embeddings(model, X).cpu().numpy()
+        embeddings = np.asarray(model.transform(model.stored_rows() if X is None else X))
         targets = model.neighbor_targets() if y is None else np.asarray(y)
         check_one_output(targets.shape)
         check_lengths(len(embeddings), len(targets))
@@ -374,7 +372,8 @@ class StepDisplay(Display):
         array([[[0., 1., 1.]]], dtype=float32)
         """
         model = unwrap(estimator).snapshot()
-        query = metric_embeddings(model, X)
+        embeddings = np.asarray(model.transform(model.stored_rows() if X is None else X))
+        query = torch.from_numpy(embeddings).to(model.estimator.bank_.embeddings.device)
         parts = model.estimator.network_.head.split_by_head(query, query)
         step = parts[0][0].step
         if step is None:

@@ -6,18 +6,14 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
-from sklearn.base import is_classifier
 
-from ..._estimators.queries import bank_row_as_query
+from ... import unwrap
 from ..._utils.validation import check_integer
+from ..answers import OutputAnswers
 from ..page import shortened
-from ..unwrap import unwrap
 from .base import (
     Display,
-    check_class,
-    check_number,
     check_one_of,
-    choose_output,
     class_colors,
     legend_beside,
 )
@@ -148,35 +144,33 @@ class NeighborsDisplay(Display):
         """
         model = unwrap(estimator).snapshot()
         check_one_of(X, y_true, row)
-        X = X if row is None else bank_row_as_query(model.estimator, row)
-        predictions = model.predict(X)
+        X = model.embed(X) if row is None else model.stored_row(row)
+        answers = OutputAnswers.of(model, output)
+        predictions = answers.predict(X)
         if len(predictions) != 1:
             raise ValueError(f"X must be one query, got predictions {predictions.shape}")
-        number, name = choose_output(model, predictions.size, output)
-        bank = model.estimator.bank_
+        bank = answers.bank
         most = MOST_ROWS if n_neighbors is None else check_integer("n_neighbors", n_neighbors)
-        explanation = model.explanation(X, min(most, len(bank) - (row is not None)))
+        explanation = answers.explanation(X, min(most, len(bank) - (row is not None)))
         lines = explanation.of_rows
         if not lines.any():
             raise ValueError("the query has no neighbors: no row of the bank is earlier than it")
         if row is not None:
-            position = bank.positions(X.ids.cpu().numpy())
-            y_true = model.neighbor_targets()[position].flat[number]
-        if is_classifier(model.estimator):
-            data = _class_data(model, X, explanation, number)
-            check_class(y_true, data["probabilities"])
+            (y_true,) = answers.targets[bank.positions(X.ids.cpu().numpy())]
+        answers.check_target(y_true)
+        if answers.is_of_classes:
+            data = _class_data(answers, X, explanation)
         else:
-            targets = explanation.targets[lines, number]
-            adjusted = explanation.adjusted[lines, number]
+            targets = explanation.targets[lines, 0]
+            adjusted = explanation.adjusted[lines, 0]
             is_moved = not np.array_equal(targets, adjusted)
             data = {"targets": targets, "adjusted_targets": adjusted if is_moved else None}
-            check_number(y_true)
         display = cls(
             explanation.weights[lines],
             names=_names_of(bank, explanation.positions[lines], row_names),
-            prediction=predictions.flat[number],
+            prediction=predictions[0],
             y_true=y_true,
-            target_name=name,
+            target_name=answers.target_name,
             **data,
         )
         return display.plot(ax, scatter_kwargs=scatter_kwargs, bar_kwargs=bar_kwargs)
@@ -300,21 +294,15 @@ def _names_of(bank, positions, row_names):
     return names
 
 
-def _class_data(model, X, explanation, number):
+def _class_data(answers, X, explanation):
     """Return the fields of a display for classes."""
-    targets = model.estimator.targets_
-    classes = targets.classes[number]
-    columns = targets.class_slices[number]
+    classes, beside = answers.classes, explanation.weights == 0
     labels = classes.tolist()
-    probabilities = model.predict_proba(X)
-    probabilities = probabilities[number] if targets.several else probabilities
-    beside = explanation.weights == 0
-    amounts = explanation.contributions[beside, columns]
+    lines = zip(explanation.names[beside], explanation.contributions[beside], strict=True)
     return {
-        "targets": classes[explanation.targets[explanation.of_rows, columns].argmax(axis=1)],
-        "probabilities": dict(zip(labels, probabilities[0], strict=True)),
+        "targets": classes[explanation.targets[explanation.of_rows].argmax(axis=1)],
+        "probabilities": dict(zip(labels, answers.predict_proba(X)[0], strict=True)),
         "added": {
-            str(name): dict(zip(labels, of_classes, strict=True))
-            for name, of_classes in zip(explanation.names[beside], amounts, strict=True)
+            str(name): dict(zip(labels, of_classes, strict=True)) for name, of_classes in lines
         },
     }

@@ -1,9 +1,9 @@
-"""Access to the estimator inside a model, and answers about one output of the model."""
+"""Access to the estimator inside a model, with the features and targets of the model."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import wraps
@@ -21,9 +21,12 @@ from sklearn.utils.validation import check_is_fitted
 from .._data.sample import Embedded, TableRows
 from .._data.tables import Names
 from .._data.targets import check_targets
-from .._estimators.base import NeighborEstimator
-from .._estimators.classification import NeighborClassifier
-from .._estimators.explanations import (
+from .._utils.threads import snapshot
+from .._utils.validation import check_choice, check_flag, check_levels, check_numbers
+from ..explanation import Explanation
+from .base import NeighborEstimator
+from .classification import NeighborClassifier
+from .explanations import (
     ATTRIBUTIONS,
     Adjustments,
     additive_trend,
@@ -31,12 +34,8 @@ from .._estimators.explanations import (
     explain,
     explanation_table,
 )
-from .._estimators.queries import drop_isolated
-from .._estimators.regression import NeighborRegressor
-from .._inference.explanation import Explanation
-from .._utils.threads import snapshot
-from .._utils.validation import check_choice, check_flag, check_levels, check_numbers
-from .displays.base import choose_output
+from .queries import drop_isolated
+from .regression import NeighborRegressor
 
 #: Attributes with the estimators of models that combine several, or change predictions.
 SEVERAL = "calibrated_classifiers_[0].estimator", "estimators_[0]"
@@ -128,6 +127,31 @@ class Unwrapped:
         model = self.snapshot()  # `features` are not transformed by steps
         return explanation_table(model.estimator, model.explanation(X, n_neighbors), X, features)
 
+    @property
+    def has_additive_part(self) -> bool:
+        """Return whether predictions have a part that is a sum over columns."""
+        return additive_trend(self.estimator) is not None
+
+    def stored_rows(self, positions: Any = slice(None)) -> Embedded:
+        """Return rows of the bank as queries. A row is left out of its own prediction."""
+        bank, network = self.estimator.bank_, self.estimator.network_
+        inputs = None if bank.inputs is None else TableRows(bank.inputs)[positions]
+        names, ids = bank.names_of(positions), bank.ids[positions]
+        return Embedded(bank.embeddings[positions], network, names, ids, inputs=inputs)
+
+    def stored_row(self, name: Any) -> Embedded:
+        """Return the row of the bank with this name, or this id without names, as a query."""
+        names = self.estimator.bank_.names_of(slice(None)).tolist()
+        positions = [i for i, n in enumerate(names) if isinstance(name, Hashable) and n == name]
+        if len(positions) != 1:
+            n_rows = len(positions)
+            how_many = f"the name of {n_rows} rows" if n_rows else "which names no row"
+            raise ValueError(
+                "row must be the name of one row of the bank, or its id if rows have no names, "
+                f"got {name!r:.100}, {how_many}"
+            )
+        return self.stored_rows(np.array(positions))
+
     def adjustments(self, X, features, n_neighbors=None) -> Adjustments:
         """Return the adjustment by every column of the neighbours of queries."""
         rows = self._transform(X), self._transform(features)
@@ -144,7 +168,9 @@ class Unwrapped:
         """Return transformed, embedded queries with their names, which a step may lose."""
         if X is None or isinstance(X, Embedded):
             return X
-        return replace(self.estimator.embed(self._transform(X)), labels=Names.of(X, y).rows)
+        return replace(
+            self.estimator.embed(self._transform(X)), row_labels=Names.of(X, y).row_labels
+        )
 
     def _transform_targets(self, y):
         return y
@@ -343,7 +369,10 @@ def unwrap(estimator: Any) -> Any:
     -------
     Unwrapped
         The estimator, as ``estimator``, with its methods: ``predict``, ``explain``,
-        ``kneighbors``, ``add_neighbors`` and so on. Edits are edits of the model.
+        ``kneighbors``, ``add_neighbors`` and so on. Edits are edits of the model. Reports also
+        read ``explanation(X, n_neighbors)``, an :class:`~nona_sklearn.explanation.Explanation`;
+        ``neighbor_targets()``; and ``stored_rows(positions)``, rows of the bank as queries without
+        themselves.
 
     Raises
     ------
@@ -443,112 +472,3 @@ def _not_to_be_unwrapped(inner: Any, model: Any) -> TypeError:
         "classifiers, or a Pipeline, TransformedTargetRegressor, search or threshold "
         f"around one, {advice}got {model!r}"
     )
-
-
-@dataclass(frozen=True)
-class OutputAnswers:
-    """Predictions and explanations of a fitted model for one of its outputs."""
-
-    model: Any
-    output: int | None  # the number of the output; None: the model has one output
-    target_name: str
-
-    @classmethod
-    def of(cls, model: Unwrapped, output: Any) -> OutputAnswers:
-        """Return the answers for the output with a number or name."""
-        targets = model.neighbor_targets()
-        n_outputs = int(np.prod(targets.shape[1:], dtype=int))
-        number, name = choose_output(model, n_outputs, output)
-        return cls(model, None if targets.ndim == 1 else number, name)
-
-    @classmethod
-    def of_only(cls, function: str, model: Any) -> OutputAnswers:
-        """Return the answers of a model of one output. An error names the function."""
-        model = unwrap(model).snapshot()
-        several = isinstance(getattr(model, "classes_", None), list)
-        if several or model.neighbor_targets().ndim > 1:
-            raise ValueError(
-                f"{function} needs a model of one output, got several: fit one for each"
-            )
-        return cls(model, None, (model.target_names_ or ("target",))[0])
-
-    @property
-    def bank(self) -> Any:
-        """Return the bank of stored rows."""
-        return self.model.estimator.bank_
-
-    @property
-    def targets(self) -> np.ndarray:
-        """Return the targets of the stored rows, (n,)."""
-        targets = self.model.neighbor_targets()
-        return targets if self.output is None else targets[:, self.output]
-
-    @property
-    def is_of_classes(self) -> bool:
-        """Return whether the targets are classes."""
-        return is_classifier(self.model.estimator)
-
-    @property
-    def classes(self) -> np.ndarray:
-        """Return the labels of a classifier, (n_classes,)."""
-        classes = self.model.classes_
-        return classes if self.output is None else classes[self.output]
-
-    @property
-    def has_additive_part(self) -> bool:
-        """Return whether predictions have a part that is a sum over columns."""
-        return additive_trend(self.model.estimator) is not None
-
-    def metric_embeddings(self, embeddings: Any) -> np.ndarray:
-        """Return the part of the embeddings in which rows are compared, (n, d)."""
-        return self.model.estimator.network_.head.metric_part(embeddings).cpu().numpy()
-
-    # -- queries ---------------------------------------------------------------------------
-
-    def embed(self, X: Any) -> Embedded:
-        """Return embedded queries."""
-        return self.model.embed(X)
-
-    def stored_rows(self, positions: np.ndarray) -> Embedded:
-        """Return rows of the bank as queries. A row is left out of its own prediction."""
-        bank, network = self.bank, self.model.estimator.network_
-        inputs = None if bank.inputs is None else TableRows(bank.inputs)[positions]
-        names, ids = bank.names_of(positions), bank.ids[positions]
-        return Embedded(bank.embeddings[positions], network, names, ids, inputs=inputs)
-
-    def predict(self, X: Any) -> np.ndarray:
-        """Return predictions, (q,)."""
-        predictions = self.model.predict(X)
-        return predictions if self.output is None else predictions[:, self.output]
-
-    def predict_proba(self, X: Any) -> np.ndarray:
-        """Return the probabilities of the labels, (q, n_classes)."""
-        probabilities = self.model.predict_proba(X)
-        return probabilities if self.output is None else probabilities[self.output]
-
-    def predict_interval(self, X: Any, confidence: float) -> np.ndarray:
-        """Return the ends of the prediction intervals, (q, 2)."""
-        ends = self.model.predict_quantiles(X, [(1 - confidence) / 2, (1 + confidence) / 2])
-        return ends if self.output is None else ends[..., self.output]
-
-    def explanation(self, X: Any, n_neighbors: int) -> Explanation:
-        """Return the contributions of rows to the predictions."""
-        explained = self.model.explanation(X, n_neighbors)
-        if self.output is None:
-            return explained
-        values = self._of_output(explained, "targets", "adjusted", "contributions")
-        return replace(explained, **values, target_names=None)
-
-    def adjustments(self, X: Any, features: Any, n_neighbors: int) -> Adjustments:
-        """Return the adjustment by every column of the neighbours of queries."""
-        adjusted = self.model.adjustments(X, features, n_neighbors)
-        if self.output is None:
-            return adjusted
-        return replace(adjusted, **self._of_output(adjusted, "start", "end", "parts"))
-
-    def _of_output(self, answer: Any, *names: str) -> dict[str, np.ndarray]:
-        """Return the output's part of the arrays with these names, (..., n_outputs)."""
-        columns: Any = [self.output]
-        if self.is_of_classes:
-            columns = self.model.estimator.targets_.class_slices[self.output]
-        return {name: getattr(answer, name)[..., columns] for name in names}
