@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
+from ._utils.precision import EXACT, exact
+
 __all__ = [
     "DISTANCES",
     "SIMILARITIES",
@@ -54,19 +56,19 @@ def l2(query: Tensor, neighbors: Tensor) -> Tensor:
     >>> l2(torch.tensor([[0.0, 0.0]]), torch.tensor([[3.0, 4.0], [0.0, 0.0]]))
     tensor([[-5., -0.]])
     """
-    if query.dtype == torch.float64:
+    if query.dtype == EXACT:
         # Naming the mode keeps cdist from changing formula, and so results, with the rows.
         return -torch.cdist(query, neighbors, compute_mode="donot_use_mm_for_euclid_dist")
     # ||z||² - 2 z·z' + ||z'||² is five times faster than summing squared differences, but in
     # float32 it places a row up to 0.01 from an equal one. Like scikit-learn's
     # euclidean_distances, we compute that product in float64; pairs for which even that is too
     # inexact are summed.
-    z, neighbors = query.double(), neighbors.double()
+    z, neighbors = exact(query), exact(neighbors)
     distance = torch.cdist(z, neighbors, compute_mode="use_mm_for_euclid_dist")  # (q, n)
     length = torch.linalg.vector_norm(z.detach(), dim=1, keepdim=True)  # (q, 1)
     for i, j in near_pairs(distance.detach(), NEAR * length):
-        exact = torch.linalg.vector_norm(z[i] - neighbors[j], dim=1)
-        distance = distance.index_put((i, j), exact)
+        summed = torch.linalg.vector_norm(z[i] - neighbors[j], dim=1)
+        distance = distance.index_put((i, j), summed)
     return -distance.to(query.dtype)
 
 
@@ -174,7 +176,7 @@ def cosine(query: Tensor, neighbors: Tensor) -> Tensor:
 def _product(query: Tensor, neighbors: Tensor) -> Tensor:
     """Matrix product in float64: in float32, results would depend on the batch."""
     largest = torch.finfo(query.dtype).max / 4  # keeps differences in range as well
-    return (query.double() @ neighbors.double().mT).clamp(-largest, largest).to(query.dtype)
+    return (exact(query) @ exact(neighbors).mT).clamp(-largest, largest).to(query.dtype)
 
 
 def _normalize(z: Tensor) -> Tensor:

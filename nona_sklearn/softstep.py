@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ._utils.precision import EXACT, exact
 from ._utils.validation import check_choice, check_integer
 from .ranking import nearest_first
 
@@ -398,8 +399,8 @@ class SoftStep(nn.Module):
         if self.params == "global" or query is None:
             shares = self.logits.sigmoid()  # (n_params,)
         else:  # in float64: in float32, a row's result would depend on its batch
-            weight, bias = self.linear.weight.double(), self.linear.bias.double()
-            shares = F.linear(query.double(), weight, bias).sigmoid().to(query.dtype).T[..., None]
+            weight, bias = exact(self.linear.weight), exact(self.linear.bias)
+            shares = F.linear(exact(query), weight, bias).sigmoid().to(query.dtype).T[..., None]
         # Away from the ends, where 1/t and t/(1-t) would be infinite.
         eps = max(1e-12, torch.finfo(shares.dtype).eps)  # the published code's, if resolved
         params = shares.clamp(eps, 1 - eps)
@@ -430,11 +431,11 @@ class SoftStep(nn.Module):
         if self.step == "s1":
             b, t = 0.5, 0.5
             a = max((x - b / 2) / (1 - b / 2), 0.01)
-            params = torch.tensor([a, b, t], dtype=torch.float64)
+            params = torch.tensor([a, b, t], dtype=EXACT)
         else:
             b = (1 + x) / 2
             c = math.log(0.5) / ((b - x) * math.log(x / b))  # t / (1 - t)
-            params = torch.tensor([b, c / (1 + c)], dtype=torch.float64)
+            params = torch.tensor([b, c / (1 + c)], dtype=EXACT)
         with torch.no_grad():
             if self.params == "global":
                 self.logits.copy_(torch.logit(params))

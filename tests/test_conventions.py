@@ -31,7 +31,8 @@ PACKAGE = ROOT / "nona_sklearn"
 #: What may import what: from the floors above its own. A room is a module or a package at the top.
 FLOORS = [
     {"_version"},
-    {"_utils", "ranking", "similarity"},
+    {"_utils"},
+    {"ranking", "similarity"},
     {"datasets", "embedding", "losses", "softstep", "weighting"},
     {"attention"},
     {"_data"},
@@ -102,6 +103,16 @@ def test_the_inspection_imports_no_private_modules():
         and name.split(".")[1] not in allowed
     )
     assert private == []
+
+
+#: Types of floating-point numbers, and conversions to them.
+PRECISIONS = re.compile(r"torch\.(float32|float64|double|float)\b|\.(double|float)\(\)")
+
+
+def test_one_module_has_the_policy_of_precision():
+    formats = {"_persistence/codec.py", "_persistence/onnx.py"}  # of files and graphs
+    naming = {str(p.relative_to(PACKAGE)) for p in files() if PRECISIONS.search(p.read_text())}
+    assert naming - formats == {"_utils/precision.py"}
 
 
 ESTIMATORS = [

@@ -14,6 +14,7 @@ from sklearn.utils import _safe_indexing, check_array, indexable
 from sklearn.utils.validation import _num_samples
 from torch import Tensor
 
+from .._utils.precision import exact, stored
 from .._utils.validation import are_missing, check_lengths, object_array, unmasked
 
 
@@ -143,7 +144,7 @@ def log_prior(
     sample_weight: np.ndarray, unit: float, device: torch.device | str = "cpu"
 ) -> Tensor | None:
     """Return log(sample_weight / unit), float32 (n,), or None if all are 0."""
-    logarithms = torch.from_numpy(np.log(sample_weight) - np.log(unit)).float()
+    logarithms = stored(torch.from_numpy(np.log(sample_weight) - np.log(unit)))
     return logarithms.to(device) if logarithms.any() else None
 
 
@@ -156,7 +157,7 @@ def multiply(log_prior: Tensor | None, factor: Tensor | None) -> Tensor | None:
 
 def normalize_mean(log_prior: Tensor) -> Tensor:
     """Return weights (n,) with mean 1, float64, given log priors (n,)."""
-    return log_prior.double().softmax(dim=0) * len(log_prior)
+    return exact(log_prior).softmax(dim=0) * len(log_prior)
 
 
 def apply_weights(values: Tensor, weights: Tensor | None) -> Tensor:

@@ -14,6 +14,7 @@ from sklearn.utils import _safe_indexing, assert_all_finite
 from torch import Tensor, nn
 from torch.utils.data import Dataset, default_collate
 
+from .._utils.precision import STORED, stored
 from .._utils.validation import spans, unmasked
 from .row_values import normalize_mean
 
@@ -219,7 +220,7 @@ def _to_device(batch: Any, device: torch.device | str) -> Any:
         batch = torch.as_tensor(batch)
     except (ValueError, TypeError, RuntimeError) as error:
         raise ValueError(f"{COLLATED}, got {batch!r:.100}") from error
-    return batch.to(device, torch.float32 if batch.is_floating_point() else batch.dtype)
+    return batch.to(device, STORED if batch.is_floating_point() else batch.dtype)
 
 
 @dataclass(frozen=True, eq=False)
@@ -256,7 +257,7 @@ class Sample:
     @property
     def weights(self) -> list[Tensor]:
         """Return the rows' weights (n,) in a list, which is empty if they are equal."""
-        return [] if self.log_prior is None else [normalize_mean(self.log_prior).float()]
+        return [] if self.log_prior is None else [stored(normalize_mean(self.log_prior))]
 
 
 @dataclass(frozen=True, eq=False)

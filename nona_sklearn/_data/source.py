@@ -23,6 +23,7 @@ from sklearn.utils import check_array
 from sklearn.utils.validation import _num_samples, check_is_fitted, validate_data
 from torch import Tensor
 
+from .._utils.precision import STORED
 from .._utils.storable import storable
 from .._utils.tables import rows_of
 from .._utils.validation import EMBED_BLOCK, spans
@@ -417,7 +418,7 @@ class TableSource:
             scaled = check_array(
                 scaled, dtype=np.float32, ensure_min_samples=0, ensure_all_finite=False
             )
-        tensor = torch.tensor(scaled, dtype=torch.float32)
+        tensor = torch.tensor(scaled, dtype=STORED)
         beyond = (~(tensor.abs() <= largest_entry(tensor))).nonzero()
         if len(beyond):
             values = np.abs(encoded[:, int(beyond[0, 1])])  # the mean may be infinite
@@ -479,4 +480,4 @@ Source = TableSource | RowsSource
 
 def largest_entry(rows: Tensor) -> float:
     """Return the largest entry of rows (n, d) whose distances are within float32's range."""
-    return torch.finfo(torch.float32).max / (4 * max(1, rows.shape[1]))
+    return torch.finfo(STORED).max / (4 * max(1, rows.shape[1]))

@@ -18,6 +18,7 @@ from sklearn.utils import check_array, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets, is_multilabel
 from torch import Tensor, nn
 
+from .._utils.precision import EXACT, STORED, exact, stored
 from .._utils.storable import storable
 from .._utils.tables import target_names_of
 from .._utils.validation import are_missing, check_lengths, is_missing, is_real, spans_of
@@ -265,7 +266,7 @@ class RegressionTargets:
 
     def to_values(self, y: np.ndarray) -> Tensor:
         """Return validated targets as the values that neighbours contribute, float64."""
-        return torch.tensor(y, dtype=torch.float64)
+        return torch.tensor(y, dtype=EXACT)
 
     def check_same(self, earlier: Any) -> None:
         """Raise if training cannot continue from the targets of an earlier fit."""
@@ -285,7 +286,7 @@ class RegressionTargets:
             that are beyond the rest by orders of magnitude are at the end of `learned_range`.
         """
         scaled = self.scaler.transform(self.without_outliers(as_columns(values)))
-        return torch.tensor(scaled, dtype=torch.float32).reshape(values.shape)
+        return torch.tensor(scaled, dtype=STORED).reshape(values.shape)
 
     def without_outliers(self, columns: np.ndarray) -> np.ndarray:
         """Return targets (n, n_outputs), clipped to `learned_range`, in their units."""
@@ -309,7 +310,7 @@ class RegressionTargets:
         Tensor of the same shape
             Values in the units of `y`, float64.
         """
-        columns = self.scaler.inverse_transform(as_columns(encoded.double()))
+        columns = self.scaler.inverse_transform(as_columns(exact(encoded)))
         return torch.from_numpy(columns).reshape(encoded.shape)
 
     def decode(self, means: Tensor) -> np.ndarray:
@@ -490,7 +491,7 @@ class ClassTargets:
                 f"y must hold classes of fit, got {_first_label(unseen, columns)!r} in "
                 f"{place_of(unseen, given)}; fit anew for a new class"
             )
-        return torch.from_numpy(np.concatenate(blocks, axis=1)).double()
+        return exact(torch.from_numpy(np.concatenate(blocks, axis=1)))
 
     def check_same(self, earlier: ClassTargets) -> None:
         """Raise if the classes differ from the classes of the earlier fit."""
@@ -527,7 +528,7 @@ class ClassTargets:
     @property
     def unit(self) -> Tensor:
         """Return the units of a network's adjustments, (C,): 1, since they are log odds."""
-        return torch.ones(self.n_adjusted, dtype=torch.float64)
+        return torch.ones(self.n_adjusted, dtype=EXACT)
 
     @property
     def loss(self) -> Callable[..., nn.Module]:
@@ -546,11 +547,11 @@ class ClassTargets:
 
     def encode(self, values: Tensor) -> Tensor:
         """Return one-hot rows as float32, which a network learns."""
-        return values.float()
+        return stored(values)
 
     def restore(self, encoded: Tensor) -> Tensor:
         """Return a network's predictions, which are probabilities, as float64."""
-        return encoded.double()
+        return exact(encoded)
 
     def decode(self, means: Tensor) -> np.ndarray:
         """Return the most probable labels, given probabilities (q, C)."""

@@ -13,6 +13,7 @@ import numpy as np
 from scipy.sparse import issparse
 from torch import Tensor
 
+from .._utils.precision import stored
 from .._utils.storable import storable
 from .._utils.tables import is_frame
 from .._utils.validation import is_real, unmasked
@@ -77,7 +78,7 @@ class TimeKind:
                 f"times must be within {MOST_HALF_LIVES:,} half-lives of those of fit, got one "
                 f"that is {lives.abs().amax():,.0f} away"
             )
-        return (lives * math.log(2)).float()
+        return stored(lives * math.log(2))
 
     def restore(self, times: np.ndarray) -> np.ndarray:
         """Return seconds since 1970 as dates in UTC, and numbers and durations unchanged."""

@@ -22,6 +22,7 @@ from .._data.tables import ends_of_outputs, labels_of, labels_of_fit, read_again
 from .._data.targets import ClassTargets
 from .._inference.evaluation import Evaluation
 from .._inference.network_trend import NetworkTrend, values_of
+from .._utils.precision import EXACT
 from .._utils.tables import (
     free_name,
     gather_cells,
@@ -586,4 +587,4 @@ def _encode_rows(fitted: Any, X: Any, rows: np.ndarray) -> Tensor:
     """Encode rows of a table for the networks. Rows may repeat."""
     distinct, numbers = np.unique(np.append(0, rows), return_inverse=True)  # never empty
     encoded = TableSource.of_fitted(fitted).encode(_safe_indexing(X, distinct))[numbers[1:]]
-    return encoded.to(fitted.bank_.embeddings.device, torch.float64)
+    return encoded.to(fitted.bank_.embeddings.device, EXACT)

@@ -51,6 +51,7 @@ from .._trend.additive_trend import AdditiveTrend
 from .._trend.kernel_trend import PEAKS, KernelTrend, LeftOut, tell_rows_apart, weigh_features
 from .._trend.model_trend import Classes, ModelTrend, Numbers
 from .._trend.trend import ClassTrend, Trend
+from .._utils.precision import EXACT, exact
 from .._utils.random import local_seed
 from .._utils.validation import is_whole, naming
 from ..attention.head import NONAHead
@@ -300,7 +301,7 @@ def fit_trend(
             ids,
             data.table,
             np.asarray(y).reshape(len(data), -1),
-            None if weights is None else data.selection.unit * weights.double().exp().numpy(),
+            None if weights is None else data.selection.unit * exact(weights).exp().numpy(),
             data.groups,
             None if times is None else times.numpy(),
             random_state.randint(2**31),
@@ -343,8 +344,8 @@ def _beside_additive(
 def _fit_named(name: str, data: TrainingData, targets: Any) -> Trend | None:
     """Return the additive trend or the kernel, fitted to the encoded features."""
     X, y, rows = _encoded(data)
-    center = targets.restore(torch.zeros(1, y.shape[1], dtype=torch.float64))[0]
-    center, unit = (numbers.reshape(-1).double().numpy() for numbers in (center, targets.unit))
+    center = targets.restore(torch.zeros(1, y.shape[1], dtype=EXACT))[0]
+    center, unit = (exact(numbers.reshape(-1)).numpy() for numbers in (center, targets.unit))
     ids = np.asarray(data.selection.indices)
     if name == "additive":
         return AdditiveTrend.fit(ids, X, y, rows, center, unit)
@@ -358,11 +359,11 @@ def _encoded(data: TrainingData) -> tuple[np.ndarray, np.ndarray, LeftOut]:
     sample, prior = data.sample, data.log_prior
     assert isinstance(sample.X, Tensor)  # only a table has a trend
     rows = LeftOut(
-        np.ones(len(data)) if prior is None else normalize_mean(prior).double().numpy(),
+        np.ones(len(data)) if prior is None else exact(normalize_mean(prior)).numpy(),
         None if sample.groups is None else sample.groups.numpy(),
         None if sample.times is None else sample.times.numpy(),
     )
-    return sample.X.numpy(), sample.y.reshape(len(data), -1).double().numpy(), rows
+    return sample.X.numpy(), exact(sample.y.reshape(len(data), -1)).numpy(), rows
 
 
 def feature_weights(trend: Trend | None, data: TrainingData) -> Tensor | None:
@@ -460,7 +461,7 @@ def in_units_of_targets(head: Any, targets: Any) -> None:
     if (bounds := getattr(targets, "bounds", None)) is not None:
         head.bounds, head.whole = bounds, getattr(targets, "whole", False)
     if getattr(head, "shrinkage", 0):
-        encoded = torch.tensor(head.mean_residual, dtype=torch.float64)
+        encoded = torch.tensor(head.mean_residual, dtype=EXACT)
         center = targets.restore(torch.zeros_like(encoded)[None])[0]
         head.mean_residual = tuple((center + targets.unit * encoded).tolist())
 

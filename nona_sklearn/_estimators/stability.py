@@ -20,6 +20,7 @@ from .._inference.evaluation import Evaluation
 from .._network.network import NeighborNetwork, embed
 from .._training.progress import with_progress
 from .._trend.kernel_trend import LeftOut, tell_rows_apart, weigh_features
+from .._utils.precision import exact
 from .._utils.random import plain_torch
 from .._utils.tables import gather_cells
 from .._utils.validation import check_fraction, check_integer, spans, table
@@ -190,7 +191,7 @@ def _refits(
     The rows weight the features. The evaluation is None if the weights tell no rows apart.
     """
     bank, head = fitted.bank_, fitted.network_.head
-    y = fitted.targets_.encode(bank.targets.cpu()).reshape(len(bank), -1).double().numpy()
+    y = exact(fitted.targets_.encode(bank.targets.cpu()).reshape(len(bank), -1)).numpy()
     groups = None if bank.groups is None else bank.groups.cpu().numpy()
     times = None if bank.neighbors.times is None else bank.neighbors.times.cpu().numpy()
     left_out, X = LeftOut(bank.row_weights, groups, times), bank.inputs.numpy()

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from .._data.row_values import apply_weights, weighted_quantiles
 from .._data.sample import Embedded
+from .._utils.precision import exact
 from ..attention.head import AverageHead, NONAHead
 from .bank import NeighborBank
 from .distribution import N_ERRORS, Calibration, GridValues, Noise, Noisy, weighted_mean
@@ -34,7 +35,7 @@ from .weighted_rows import WeightedRows
 
 POWERS = (1.0, 0.125, 0.25, 0.35, 0.5, 0.7, 1.4, 2.0, 4.0, 16.0)
 NOISE_SHARES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)  # of the error
-INTERVAL_LEVELS = torch.arange(10, 20).double() / 20  # of the central intervals
+INTERVAL_LEVELS = exact(torch.arange(10, 20)) / 20  # of the central intervals
 SCORE_PAIRS = 2**21  # that are weighed for each candidate
 #: Where n validation rows chose the number of neighbours, their mean squared error is too small:
 #: that of new rows is about ``1 + OPTIMISM / n`` of it.

@@ -24,6 +24,7 @@ import torch
 from scipy.special import ndtr
 from torch import Tensor
 
+from .._utils.precision import EXACT
 from .._utils.storable import storable
 from .._utils.threads import cached_property
 from .._utils.validation import some_of
@@ -138,7 +139,7 @@ class Discrete:
 #: The grid has steps of equal size in asinh(asinh(distance)): points are closest together near
 #: the prediction.
 GRID_END = math.asinh(math.asinh(FARTHEST))
-GRID = torch.linspace(-GRID_END, GRID_END, N_GRID, dtype=torch.float64).sinh().sinh()
+GRID = torch.linspace(-GRID_END, GRID_END, N_GRID, dtype=EXACT).sinh().sinh()
 
 
 class Noise:
@@ -465,7 +466,7 @@ class Distribution:
         """What draws values of one neighbour for all outputs, plus noise of each output."""
         uniform = torch.from_numpy(random_state.uniform(size=shape))
         shares = torch.from_numpy(random_state.uniform(size=(*shape, len(self.noises))))
-        no_noise = torch.zeros(shape, dtype=torch.float64)
+        no_noise = torch.zeros(shape, dtype=EXACT)
         noises = [
             no_noise if noise is None else noise.draw(random_state, shape) for noise in self.noises
         ]

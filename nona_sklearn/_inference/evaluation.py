@@ -18,6 +18,7 @@ import torch
 from scipy import sparse
 from torch import Tensor
 
+from .._utils.precision import exact
 from .._utils.threads import WORKERS, cached_property
 from .._utils.validation import some_of, spans
 from ..attention.head import AverageHead, NONAHead
@@ -181,7 +182,7 @@ class Evaluation:
 
         These are the heaviest, heaviest first.
         """
-        values = self.query.new_zeros(0, k, self.neighbors.columns.shape[1]).double()
+        values = exact(self.query.new_zeros(0, k, self.neighbors.columns.shape[1]))
         blocks = self.map_weighted_rows(lambda rows: rows.heaviest(k))
         empty = values[..., 0], values[..., 0].long(), values
         weights, positions, values = map(torch.cat, zip(empty, *blocks, strict=True))
@@ -331,7 +332,7 @@ class Evaluation:
                 # Weights depend on how finely similarities are rounded where a step is on them.
                 steps_on_similarity = head.step is not None and head.step.on == "similarity"
                 if (nearest_rows is not None or precise) and not steps_on_similarity:
-                    candidates = replace(candidates, similarity=candidates.similarity.double())
+                    candidates = replace(candidates, similarity=exact(candidates.similarity))
                 rows = rows_of(
                     head,
                     query[queries],
@@ -440,7 +441,7 @@ class Evaluation:
         size = min(SEARCHED_QUERIES, index.n_queries_at_once(k))
         blocks = self._in_blocks(find, size) or [find(slice(0, 0))]
         nearness, positions = map(torch.cat, zip(*blocks, strict=True))
-        distances = (float(similarity == "cosine") - nearness.double()).clamp_min(0)
+        distances = (float(similarity == "cosine") - exact(nearness)).clamp_min(0)
         return distances, positions.masked_fill(nearness == -math.inf, -1)
 
     @property

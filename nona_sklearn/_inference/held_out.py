@@ -19,6 +19,7 @@ from torch import Tensor
 from .._data.row_values import normalize_mean
 from .._data.sample import Embedded
 from .._data.splits import Split
+from .._utils.precision import EXACT
 from .._utils.threads import cached_property
 from ..attention.head import (
     AverageHead,
@@ -244,7 +245,7 @@ def _number_by_squared_error(
     squared error is the same for all numbers: the geometric mean of what the usual number leaves
     and of the least that it, 0 or 1 leave.
     """
-    numbers = torch.linspace(0, 1, N_NUMBERS, dtype=torch.float64)
+    numbers = torch.linspace(0, 1, N_NUMBERS, dtype=EXACT)
     total = counts.sum()
     squares, products, rest = (
         (counts @ column / total).cpu()

@@ -20,6 +20,7 @@ from sklearn.neighbors import KDTree
 from torch import Tensor
 from torch.nn import functional as F
 
+from .._utils.precision import EXACT, STORED, exact, stored
 from .._utils.validation import import_extra, spans
 from ..attention.functional import Excluded, count_excluded
 from ..ranking import largest, nearest_first
@@ -109,7 +110,7 @@ def exact_keys(similarity: str, query: Tensor, rows: Tensor) -> Tensor:
 
     They are computed from differences, and do not depend on other queries.
     """
-    query, rows = query.double()[:, None], rows.double()
+    query, rows = exact(query)[:, None], exact(rows)
     if similarity in ("l2", "log_l2"):
         return (query - rows).square_().sum(dim=2)
     if similarity == "l1":
@@ -137,7 +138,7 @@ def of_exact_keys(similarity: str, keys: Tensor, like: Tensor) -> Tensor:
 
 def _unit(z: Tensor) -> Tensor:
     """Rows at length one in float64; rows of zeros stay."""
-    z = z.double()
+    z = exact(z)
     length = torch.linalg.vector_norm(z, dim=-1, keepdim=True)
     return z / torch.where(length > 0, length, 1.0)
 
@@ -214,7 +215,7 @@ class BruteIndex(Index):
         keys, order = keys.sort(dim=1, stable=True)
         keys, positions = keys[:, :k].clone(), candidates.gather(1, order)[:, :k]
         if m < len(self):
-            needed = self._keys.least(query, keys[:, -1]).float()
+            needed = stored(self._keys.least(query, keys[:, -1]))
             doubtful = ~(largest_keys[:, -1] < needed) & (keys[:, -1] < math.inf)  # of NaN, too
             for i in doubtful.nonzero()[:, 0].tolist():
                 near = (~(rounded[i] < needed[i])).nonzero().T
@@ -232,28 +233,28 @@ class SquareKeys:
 
     def __init__(self, rows: Tensor):
         n, d = rows.shape
-        self.center = rows.mean(dim=0, dtype=torch.float64)
+        self.center = rows.mean(dim=0, dtype=EXACT)
         self.scale = _power_of_two((torch.stack(rows.aminmax(dim=0)) - self.center).abs().max())
         # In columns, which a product with one query reads in half the time.
-        self.side = rows.new_empty(d + 1, n, dtype=torch.float32)
+        self.side = rows.new_empty(d + 1, n, dtype=STORED)
         for block in spans(n, 2**16):
             z = self._around_center(rows[block])
             self.side[:d, block] = z.T
-            self.side[d, block] = -z.double().square().sum(dim=1) / 2
+            self.side[d, block] = -exact(z).square().sum(dim=1) / 2
 
     def _around_center(self, z: Tensor) -> Tensor:
-        return ((z - self.center) / self.scale).float()
+        return stored((z - self.center) / self.scale)
 
     def __call__(self, query: Tensor) -> Tensor:
         return F.pad(self._around_center(query), (0, 1), value=1.0) @ self.side
 
-    def least(self, query: Tensor, exact: Tensor) -> Tensor:
-        """The least rounded key, (q,), of any row whose exact key is at most `exact` (q,)."""
+    def least(self, query: Tensor, key: Tensor) -> Tensor:
+        """The least rounded key, (q,), of any row whose exact key is at most `key` (q,)."""
         square = ((query - self.center) / self.scale).square().sum(dim=1)
-        exact = exact / self.scale.square()
+        key = key / self.scale.square()
         # A row as near has at most this length, plus the query's:
-        length = 2 * square.sqrt() + exact.sqrt()
-        return (square - exact) / 2 - _slack(query.shape[1], length.square())
+        length = 2 * square.sqrt() + key.sqrt()
+        return (square - key) / 2 - _slack(query.shape[1], length.square())
 
 
 class ProductKeys:
@@ -263,23 +264,23 @@ class ProductKeys:
         self.unit = unit
         self.scale = _power_of_two(rows.abs().max())
         self.side = self._scaled(rows, self.scale)
-        self.length = torch.linalg.vector_norm(self.side.double(), dim=1).max()
+        self.length = torch.linalg.vector_norm(exact(self.side), dim=1).max()
 
     def _scaled(self, z: Tensor, scale: Tensor) -> Tensor:
-        return (_unit(z) if self.unit else z / scale).float()
+        return stored(_unit(z) if self.unit else z / scale)
 
     def __call__(self, query: Tensor) -> Tensor:
         return self._scaled(query, _power_of_two(query.abs().amax(dim=1, keepdim=True))) @ (
             self.side.T
         )
 
-    def least(self, query: Tensor, exact: Tensor) -> Tensor:
-        """The least rounded key, (q,), of any row whose exact key is at most `exact` (q,)."""
+    def least(self, query: Tensor, key: Tensor) -> Tensor:
+        """The least rounded key, (q,), of any row whose exact key is at most `key` (q,)."""
         scale = _power_of_two(query.abs().amax(dim=1, keepdim=True))
-        length = torch.linalg.vector_norm(self._scaled(query, scale).double(), dim=1)
+        length = torch.linalg.vector_norm(exact(self._scaled(query, scale)), dim=1)
         if not self.unit:
-            exact = exact / (scale[:, 0] * self.scale)
-        return -exact - _slack(query.shape[1], length * self.length)
+            key = key / (scale[:, 0] * self.scale)
+        return -key - _slack(query.shape[1], length * self.length)
 
 
 class ManhattanKeys:
@@ -291,9 +292,9 @@ class ManhattanKeys:
     def __call__(self, query: Tensor) -> Tensor:
         return -torch.cdist(query, self.rows, p=1.0)
 
-    def least(self, query: Tensor, exact: Tensor) -> Tensor:
-        """The least rounded key, (q,), of any row whose exact key is at most `exact` (q,)."""
-        return -exact - _slack(query.shape[1], exact)
+    def least(self, query: Tensor, key: Tensor) -> Tensor:
+        """The least rounded key, (q,), of any row whose exact key is at most `key` (q,)."""
+        return -key - _slack(query.shape[1], key)
 
 
 KEYS: dict[str, Any] = {
@@ -307,7 +308,7 @@ KEYS: dict[str, Any] = {
 
 def _power_of_two(largest_number: Tensor) -> Tensor:
     """A power of two above a number, in float64: to divide by it rounds nothing."""
-    return 2.0 ** torch.frexp(largest_number).exponent.double()
+    return 2.0 ** exact(torch.frexp(largest_number).exponent)
 
 
 def _slack(d: int, magnitude: Tensor) -> Tensor:
@@ -316,7 +317,7 @@ def _slack(d: int, magnitude: Tensor) -> Tensor:
     torch may be told to round products more.
     """
     rounding = 2.0**-24 if torch.get_float32_matmul_precision() == "highest" else 2.0**-8
-    return (d + 4) * (rounding * magnitude + torch.finfo(torch.float32).tiny)
+    return (d + 4) * (rounding * magnitude + torch.finfo(STORED).tiny)
 
 
 class FunctionIndex(Index):
@@ -371,17 +372,17 @@ class TreeIndex(SearchIndex):
     def __init__(self, similarity: str, rows: Tensor):
         super().__init__(similarity, rows)
         metric = "manhattan" if similarity == "l1" else "euclidean"
-        self.tree = KDTree(rows.cpu().double().numpy(), metric=metric)
+        self.tree = KDTree(exact(rows.cpu()).numpy(), metric=metric)
 
     def _nearest(self, query: Tensor, k: int) -> tuple[Tensor, Tensor]:
         if k == 0 or not len(query):
             return query.new_zeros(len(query), k), query.new_zeros(len(query), k).long()
-        points, m = query.cpu().double().numpy(), min(k + MARGIN, len(self))
+        points, m = exact(query.cpu()).numpy(), min(k + MARGIN, len(self))
         distance, rows = self.tree.query(points, m)
         keys, positions = self._in_order(query, torch.from_numpy(rows).to(query.device))
         keys, positions = keys[:, :k].clone(), positions[:, :k].clone()
         # The tree's distances are rounded: rows as far as the k-th may be beyond the candidates.
-        slack = 1 + 4 * (query.shape[1] + 4) * torch.finfo(torch.float64).eps
+        slack = 1 + 4 * (query.shape[1] + 4) * torch.finfo(EXACT).eps
         reach = (keys[:, -1] if self.similarity == "l1" else keys[:, -1].sqrt()) * slack
         if m < len(self):
             for i in np.flatnonzero(distance[:, -1] <= reach.cpu().numpy()):
@@ -421,9 +422,9 @@ class GraphIndex(SearchIndex):
         if self.similarity == "cosine":
             z = _unit(z)
             axes = z.new_zeros(len(z), 2)
-            axes[:, side] = (z == 0).all(dim=1).double()
+            axes[:, side] = exact((z == 0).all(dim=1))
             z = torch.cat([z, axes], dim=1)
-        return np.ascontiguousarray(z.cpu().float().numpy())
+        return np.ascontiguousarray(stored(z.cpu()).numpy())
 
     def serialized(self) -> np.ndarray:
         """Give the graph as an array of bytes."""

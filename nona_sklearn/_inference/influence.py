@@ -17,6 +17,7 @@ from torch import Tensor
 
 from .._data.sample import TableRows
 from .._trend.trend import Trend
+from .._utils.precision import STORED
 from .._utils.validation import some_of, spans, spans_of
 from ..attention.functional import attenuation
 from ..attention.prediction import ClassRows, Rows, distance_of
@@ -142,7 +143,7 @@ def changes_of_network(rows: Rows) -> Iterator[Tensor]:
     """
     mean = rows.mean()
     # Without its only neighbour, a prediction is undefined.
-    weights = rows.weights.clamp_max(1 - torch.finfo(torch.float32).eps)
+    weights = rows.weights.clamp_max(1 - torch.finfo(STORED).eps)
     odds = weights / (1 - weights)
     if isinstance(rows, ClassRows):
         changes = proportional_changes_of_classes(rows, odds, mean)

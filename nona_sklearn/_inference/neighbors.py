@@ -11,6 +11,7 @@ from torch import Tensor
 
 from .._data.splits import have_earlier
 from .._trend.trend import Trend
+from .._utils.precision import EXACT, exact
 from .._utils.storable import storable
 from .._utils.threads import cached_property
 from .._utils.validation import some_of
@@ -87,7 +88,7 @@ class Neighbors:
     @cached_property
     def columns(self) -> Tensor:
         """Values in float64, a column for each output, (n, n_outputs)."""
-        values = self.values.double()
+        values = exact(self.values)
         return values[:, None] if values.ndim == 1 else values
 
     @property
@@ -283,7 +284,7 @@ class UnknownLevels:
 
     def with_targets(self, neighbors: Neighbors) -> UnknownLevels:
         """The same shares of new targets; the mean share, if their number of outputs differs."""
-        shares = torch.tensor(self.shares, dtype=torch.float64)
+        shares = torch.tensor(self.shares, dtype=EXACT)
         n_outputs = neighbors.columns.shape[1]
         if len(self.amounts) != n_outputs:
             varied = torch.tensor(self.amounts) > 0
@@ -293,8 +294,8 @@ class UnknownLevels:
 
     def added(self, unknown: Tensor) -> Tensor:
         """The amounts for queries, (n_queries, n_outputs), by which levels are unknown."""
-        shares = unknown.double()[..., None] * torch.tensor(self.shares, dtype=torch.float64)
+        shares = exact(unknown)[..., None] * torch.tensor(self.shares, dtype=EXACT)
         share = shares.amax(dim=1)
         if not self.of_classes:
             share = shares.sum(dim=1).minimum(share.clamp_min(1.0))
-        return share * torch.tensor(self.amounts, dtype=torch.float64)
+        return share * torch.tensor(self.amounts, dtype=EXACT)

@@ -18,6 +18,7 @@ from torch import Tensor
 from .._data.row_values import weighted_quantiles
 from .._data.sample import Embedded
 from .._data.splits import Split
+from .._utils.precision import EXACT
 from .._utils.validation import spans_of
 from ..attention.head import AverageHead, ClassHead, NONAHead, prior_mean
 from ..losses import log
@@ -30,7 +31,7 @@ from .neighbors import LabelExclusion, TimeExclusion
 WINDOW = 10  # positions to each side, within which rows of an order are related
 N_RELATED_ROWS, LEAST_RELATED_ROWS = 800, 60  # validation rows of all networks
 LEVEL_ROWS = 400  # for unknown levels: twice as many vary as much from fit to fit
-EXACT = 1e-6  # of the variance of the targets: smaller errors are equal
+NO_ERROR = 1e-6  # of the variance of the targets: smaller errors are equal
 LEVEL_PAIRS = 2**24  # of rows and neighbours that are compared at most
 COVERAGE = 0.8  # by which the error of unknown levels is measured, which has no outliers then
 DEVIATION = np.sqrt(3) / np.pi * logit((1 + COVERAGE) / 2)  # half of that interval, of variance 1
@@ -61,7 +62,7 @@ class Relation:
         """An evaluation of rows of the bank without themselves, related rows and later rows."""
         device, exclusion = evaluation.query.device, evaluation.exclusion
         if self.labels is None:  # there are no times
-            ranks = torch.as_tensor(self.ranks, dtype=torch.float64, device=device)
+            ranks = torch.as_tensor(self.ranks, dtype=EXACT, device=device)
             exclusion = TimeExclusion(ranks[rows] - WINDOW, ranks, ranks[rows] + WINDOW)
         else:
             numbers = torch.from_numpy(self.labels).to(device)
@@ -92,7 +93,7 @@ def related_factor(
         return None
     parts = np.array([part.mean() for part in np.array_split(without - at_random, N_PARTS)])
     chance = parts.std(ddof=1) / np.sqrt(N_PARTS)
-    factor = without.mean() / max(at_random.mean(), EXACT)
+    factor = without.mean() / max(at_random.mean(), NO_ERROR)
     is_real = any(
         factor >= least and parts.mean() >= errors * chance for least, errors in LEAST_FACTORS
     )

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from .._data.sample import Rows
 from .._utils.docs import Documented
+from .._utils.precision import STORED, exact
 from .._utils.storable import storable_parameters
 from .._utils.threads import one_blas_thread
 from .._utils.validation import Interval
@@ -216,8 +217,8 @@ def supervised_components(X: Tensor, y: Tensor, n_components: int, n_scores: int
     et al., 2006) with weights in place of a threshold. The last `n_scores` columns are copied.
     """
     n_features = X.shape[1] - n_scores
-    rows = X[:, :n_features].double().numpy()
-    targets = y.double().reshape(len(y), -1).numpy()
+    rows = exact(X[:, :n_features]).numpy()
+    targets = exact(y).reshape(len(y), -1).numpy()
     pca = PCA(min(n_components, *rows.shape), random_state=0).set_output(transform="default")
     with one_blas_thread():
         weights = np.sqrt(relevance(rows, targets))
@@ -228,8 +229,8 @@ def supervised_components(X: Tensor, y: Tensor, n_components: int, n_scores: int
     shift = np.append(-matrix @ rows.mean(axis=0), np.zeros(n_scores))
     matrix = block_diag(matrix, np.eye(n_scores))
     components = nn.Linear(*matrix.T.shape)
-    components.weight.data = torch.tensor(matrix, dtype=torch.float32)
-    components.bias.data = torch.tensor(shift, dtype=torch.float32)
+    components.weight.data = torch.tensor(matrix, dtype=STORED)
+    components.bias.data = torch.tensor(shift, dtype=STORED)
     return components.requires_grad_(False)
 
 

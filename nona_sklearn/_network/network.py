@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from .._data.sample import Rows
 from .._trend.additive_trend import AdditiveFunction
+from .._utils.precision import EXACT, stored
 from .._utils.storable import CODECS, MODULE_FACTORIES, Codec
 from .._utils.validation import EMBED_BLOCK, as_tensor, spans
 from ..attention.head import AverageHead, ClassHead, NONAHead
@@ -79,7 +80,7 @@ class NeighborNetwork(nn.Module):
         embedding = self.embedding
         parts = embedding.embeddings if isinstance(embedding, Concatenation) else [embedding]
         for part in parts:
-            (part.embedding if isinstance(part, ExtractorEmbedding) else part).double()
+            (part.embedding if isinstance(part, ExtractorEmbedding) else part).to(EXACT)
         return self.requires_grad_(False).eval()
 
 
@@ -107,8 +108,8 @@ def average(networks: Sequence[NeighborNetwork]) -> NeighborNetwork:
 def embed(network: NeighborNetwork, X: Tensor | Rows) -> Tensor:
     """Return embeddings (n, d) of X, (n, n_features), in the float32 form of the bank."""
     device = next(chain(network.parameters(), network.buffers())).device
-    blocks = (X[rows].to(device, torch.float64) for rows in spans(len(X), EMBED_BLOCK))
-    return torch.cat([network.embed(block).float() for block in blocks])
+    blocks = (X[rows].to(device, EXACT) for rows in spans(len(X), EMBED_BLOCK))
+    return torch.cat([stored(network.embed(block)) for block in blocks])
 
 
 class WithTrend(nn.Module):

@@ -21,6 +21,7 @@ from .._data.sample import Rows, Sample
 from .._inference.evaluation import Evaluation
 from .._inference.neighbors import Exclusion, LabelExclusion, Neighbors, TimeExclusion
 from .._network.network import NeighborNetwork
+from .._utils.precision import stored
 from .._utils.threads import FairSemaphore
 from .._utils.validation import spans
 
@@ -57,9 +58,9 @@ class DatasetPool:
         """Return the evaluation of the network at queries (q,), given by index."""
         rows = torch.cat([queries, self.draw(queries)])
         query, embeddings = self.embed(network, queries, rows)
-        neighbors = self._as_neighbors(embeddings.float(), rows)
+        neighbors = self._as_neighbors(stored(embeddings), rows)
         exclusion = self.excluded_in_training(queries, rows)
-        return Evaluation(network.head, neighbors, query.float(), exclusion)
+        return Evaluation(network.head, neighbors, stored(query), exclusion)
 
     def draw(self, queries: Tensor) -> Tensor:
         """Return drawn rows outside of `queries`, so that both have `size` rows together.

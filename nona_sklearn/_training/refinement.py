@@ -14,6 +14,7 @@ from .._data.sample import Sample
 from .._inference.evaluation import Evaluation
 from .._inference.neighbors import Neighbors
 from .._network.network import NeighborNetwork
+from .._utils.precision import exact
 from ..attention.head import ClassHead, NONAHead, prior_mean
 from ..losses import NEGLIGIBLE_LOSS
 
@@ -110,7 +111,7 @@ def refine(
     """
     head, bank = evaluation.head, evaluation.neighbors
     assert isinstance(head, NONAHead)  # networks are not averaged yet
-    values = values.double()
+    values = exact(values)
     unit: Tensor | float = 1.0
     if balanced:
         squares = (evaluation.mean() - values).square()

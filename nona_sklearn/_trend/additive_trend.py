@@ -11,6 +11,7 @@ import torch
 from sklearn.linear_model import Ridge, RidgeCV
 from torch import Tensor, nn
 
+from .._utils.precision import EXACT, exact, stored
 from .._utils.storable import storable
 from .._utils.threads import one_blas_thread
 from .._utils.validation import MAX_WIDENED, as_tensor, real_valued
@@ -163,16 +164,16 @@ class _Design:
         curved = curved if len(curved) <= MAX_WIDENED else []
         starts = torch.zeros(len(curved), MAX_BINS)
         widths = torch.full_like(starts, torch.inf)
-        levels = torch.linspace(0, 1, MAX_BINS + 1, dtype=torch.float64)
+        levels = torch.linspace(0, 1, MAX_BINS + 1, dtype=EXACT)
         for i, j in enumerate(curved):
             # Edges are values of rows: no value may lie between two of the quantiles.
-            edges = X[:, j].double().quantile(levels, interpolation="lower").float().unique()
+            edges = stored(exact(X[:, j]).quantile(levels, interpolation="lower")).unique()
             n_bins = len(edges) - 1
             starts[i, :n_bins], widths[i, :n_bins] = edges[:-1], edges.diff()
         columns = torch.tensor(curved, dtype=torch.long)
-        scales = X.double().std(dim=0, correction=0)
+        scales = exact(X).std(dim=0, correction=0)
         is_linear = (scales > LEAST_SCALE).index_fill(0, columns, False)
-        return cls(is_linear, scales[is_linear, None], columns, starts.double(), widths.double())
+        return cls(is_linear, scales[is_linear, None], columns, exact(starts), exact(widths))
 
     @property
     def n_columns(self) -> int:
@@ -180,7 +181,7 @@ class _Design:
 
     def __call__(self, X: Tensor) -> np.ndarray:
         """Return the columns of the regression, (n, n_columns)."""
-        X = X.double()
+        X = exact(X)
         numbers = X[:, self.is_linear] / self.scales.T
         return torch.cat([numbers, codes(X, self.columns, self.starts, self.widths)], 1).numpy()
 

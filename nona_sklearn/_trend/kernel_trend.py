@@ -17,6 +17,7 @@ from scipy.linalg import lapack, solve_triangular
 from scipy.spatial.distance import cdist
 from torch import Tensor, nn
 
+from .._utils.precision import exact
 from .._utils.storable import storable
 from .._utils.threads import cached_property, one_blas_thread
 from .._utils.validation import spans
@@ -430,7 +431,7 @@ class KernelTrend(Trend):
             K = self.kernel(Z, Z)
             factor = cholesky(K, self.kernel.ridge / self.rows.weights[order])
             half = solve_triangular(factor, self.y[order], lower=True)
-            near = self.kernel(Z, X.double().cpu().numpy())
+            near = self.kernel(Z, exact(X).cpu().numpy())
             values = (before * solve_triangular(factor, near, lower=True)).T @ half
         return torch.from_numpy(self.center + self.unit * values).to(X.device)
 
@@ -488,7 +489,7 @@ class KernelTrend(Trend):
         # Without row j, the value at q changes by ``-(B k(q))_j a_j / B_jj``, for the inverse B of
         # the matrix. The landmarks stay.
         Z = self._rows_with_coefficients
-        weights = self.kernel(rows.encoded.double().cpu().numpy(), Z) @ self._smoother
+        weights = self.kernel(exact(rows.encoded).cpu().numpy(), Z) @ self._smoother
         weights = weights / self._inverse.diagonal
         return self._of_ids(removed, -weights[..., None] * (self.unit * self.duals))
 

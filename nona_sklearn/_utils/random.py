@@ -7,6 +7,7 @@ from contextlib import ExitStack, contextmanager
 
 import torch
 
+from .._utils.precision import STORED
 from .threads import ForkSafeLock
 
 _SEEDING = ForkSafeLock()  # torch's global generator serves one fit at a time
@@ -21,7 +22,7 @@ def local_seed(seed: int, device: torch.device | None = None) -> Iterator[None]:
     devices = [device] if device is not None and device.type == "cuda" else []
     with _SEEDING.held(), torch.random.fork_rng(devices=devices), ExitStack() as stack:
         stack.callback(torch.set_default_dtype, torch.get_default_dtype())
-        torch.set_default_dtype(torch.float32)
+        torch.set_default_dtype(STORED)
         torch.default_generator.manual_seed(seed)
         if devices:
             torch.cuda.manual_seed(seed)

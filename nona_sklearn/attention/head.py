@@ -8,6 +8,7 @@ from typing import Any, ClassVar, cast
 import torch
 from torch import Tensor, nn
 
+from .._utils.precision import exact
 from .._utils.validation import check_choice, check_flag, check_integer
 from ..ranking import outside_nearest
 from ..similarity import DISTANCES, SIMILARITIES, TRAINING_SIMILARITIES
@@ -344,7 +345,7 @@ class NONAHead(nn.Module):
             else:
                 z = neighbors.take_along_dim(positions[..., None], dim=1)
             function = SIMILARITIES[self.similarity]
-            return self.scale(function(z.double(), z.double()).to(similarity))
+            return self.scale(function(exact(z), exact(z)).to(similarity))
 
         return self.weighting.weigh(self.scale(similarity), log_measure, between)
 

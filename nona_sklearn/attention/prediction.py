@@ -26,6 +26,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from .._utils.precision import exact
 from .._utils.threads import cached_property
 from ..ranking import largest
 from ..similarity import SIMILARITIES, l2, log_l2
@@ -220,7 +221,7 @@ class Rows:
         if self.log_prior is None:
             weights = self.weights**power
         else:  # as logarithms: priors may be of any size
-            priors = self.log_prior[self.rows].double()
+            priors = exact(self.log_prior[self.rows])
             logits = power * self.weights.log() + (1 - power) * priors
             most = logits.amax(dim=1, keepdim=True)
             weights = (logits - torch.where(most.isfinite(), most, 0.0)).exp()
@@ -231,7 +232,7 @@ class Rows:
         assert self.head.step is not None
         similarity = self.candidates.similarity.masked_fill(self.excluded, 0.0)
         query = self.head.metric_part(self.query)
-        return self.head.step(similarity, query, self.excluded).double().exp().sum(dim=1)
+        return exact(self.head.step(similarity, query, self.excluded)).exp().sum(dim=1)
 
     # -- adjust ----------------------------------------------------------------------------
 
@@ -473,8 +474,8 @@ def average(weights: Tensor, values: Tensor) -> Tensor:
 def distance_of(head: NONAHead, candidates: Candidates) -> Tensor:
     """Euclidean distance to the nearest candidate, (q, 1) in float64."""
     if candidates.nearest is not None:
-        return -candidates.nearest.double()
-    nearest = candidates.similarity.amax(dim=1, keepdim=True).double()
+        return -exact(candidates.nearest)
+    nearest = exact(candidates.similarity.amax(dim=1, keepdim=True))
     return (-nearest).exp() if head.similarity == "log_l2" else -nearest
 
 
