@@ -18,7 +18,7 @@ from .._data.table_encoding import TableEncoding
 from .._data.tables import Names, column_named
 from .._data.targets import weigh_values
 from .._data.training_data import values_of_new
-from .._inference.bank import NeighborBank
+from .._inference.bank import NeighborBank, positions_of_names
 from .._inference.neighbors import Neighbors
 from .._utils.tables import target_names_of
 from .._utils.threads import EDITING, snapshot
@@ -151,22 +151,28 @@ def addition(
     return add
 
 
-def removal(ids: Any, names: Any) -> Change:
-    """Return the change that removes rows, given by their ids or by their names."""
+def ids_and_names(ids: Any, names: Any) -> tuple[np.ndarray | None, list[Hashable] | None]:
+    """Return the checked ids or names of rows, and None for what is not given."""
     if (ids is None) == (names is None):
         raise ValueError("exactly one of ids and names must be given")
     if ids is not None:
-        ids = check_ids(ids)
-    else:
-        # A string or a tuple is one name.
-        several = np.iterable(names) and not isinstance(names, str | bytes | tuple)
-        names = list(names) if several else [names]
-        for name in names:
-            if not isinstance(name, Hashable):
-                raise ValueError(f"names must be labels of an index, got {name!r}")
+        return check_ids(ids), None
+    # A string or a tuple is one name.
+    several = np.iterable(names) and not isinstance(names, str | bytes | tuple)
+    names = list(names) if several else [names]
+    for name in names:
+        if not isinstance(name, Hashable):
+            raise ValueError(f"names must be labels of an index, got {name!r}")
+    return None, names
+
+
+def removal(ids: Any, names: Any) -> Change:
+    """Return the change that removes rows, given by their ids or by their names."""
+    ids, names = ids_and_names(ids, names)
 
     def remove(bank: NeighborBank) -> NeighborBank:
-        removed = bank.positions(ids) if names is None else bank.positions_of_names(names)
+        own = bank.names_of(slice(None))
+        removed = bank.positions(ids) if names is None else positions_of_names(own, names)
         kept = np.setdiff1d(np.arange(len(bank)), removed)
         check_some_left("ids" if names is None else "names", len(kept), len(bank))
         return bank.keep(kept)

@@ -40,6 +40,13 @@ N_AXES = {"values": (1, 2), "levels": (2,), "inputs": (2,), "offset": (2,)}  # o
 OF_OFFSET = "share", "kept", "trust_radius"
 
 
+def positions_of_names(own: np.ndarray, names: Sequence[Hashable]) -> np.ndarray:
+    """Return the ascending positions of `names` in `own`; a ValueError lists unknown names."""
+    wanted, distinct = dict.fromkeys(names), {*own.tolist()}
+    check_all_known("names", [name for name in wanted if name not in distinct])
+    return np.flatnonzero([name in wanted for name in own.tolist()])
+
+
 @storable
 @dataclass(frozen=True, eq=False)
 class NeighborBank:
@@ -207,13 +214,6 @@ class NeighborBank:
         own = self.ids.cpu().numpy()
         check_all_known("ids", np.setdiff1d(ids, own).tolist())
         return np.searchsorted(own, ids)
-
-    def positions_of_names(self, names: Sequence[Hashable]) -> np.ndarray:
-        """Ascending positions of all rows with these names; a ValueError lists unknown names."""
-        own, wanted = self.names_of(slice(None)).tolist(), dict.fromkeys(names)
-        distinct = {*own}
-        check_all_known("names", [name for name in wanted if name not in distinct])
-        return np.flatnonzero([name in wanted for name in own])
 
     def names_of(self, positions: np.ndarray | slice) -> np.ndarray:
         """Names of the rows at these positions, shape of `positions`."""

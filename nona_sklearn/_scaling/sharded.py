@@ -29,16 +29,23 @@ from sklearn.utils.validation import check_is_fitted
 
 from .._data.sample import Embedded
 from .._estimators.base import NeighborEstimator
-from .._estimators.editing import without_levels
+from .._estimators.editing import ids_and_names, without_levels
 from .._estimators.queries import number_of_neighbors
-from .._inference.bank import NeighborBank
+from .._inference.bank import NeighborBank, positions_of_names
 from .._inference.evaluation import Evaluation
 from .._inference.neighbors import LabelExclusion, Neighbors
 from .._persistence.file import MANIFEST, decoding, read, write
 from .._trend.model_trend import called
 from .._utils.files import as_path, new_folder, put_in_place
 from .._utils.threads import ForkSafeLock, snapshot
-from .._utils.validation import check_flag, check_ids, check_n_neighbors, is_whole, spans
+from .._utils.validation import (
+    check_all_known,
+    check_flag,
+    check_n_neighbors,
+    check_some_left,
+    is_whole,
+    spans,
+)
 from ..attention.head import AverageHead, NONAHead
 from ..attention.prediction import Candidates
 
@@ -254,7 +261,11 @@ ARRAY_METHODS = (
     *("kneighbors", "heaviest_neighbors"),
 )
 #: Methods that need all queries at once.
-TABLE_METHODS = (*("explain", "attribute", "neighborhood", "sample_y"),)
+TABLE_METHODS = "explain", "attribute", "neighborhood", "sample_y", "score"
+#: Methods that need all rows at once, and methods that need none.
+BANK_METHODS = "neighbor_weights", "influence"
+NETWORK_METHODS = "embed", "transform"
+METHODS = ARRAY_METHODS + TABLE_METHODS + BANK_METHODS + NETWORK_METHODS
 
 
 def save_shards(estimator: Any, folder: Any, n_shards: int) -> None:
@@ -375,8 +386,8 @@ class SelectedRows(NeighborBank):
     ) -> Evaluation:
         """Return the evaluation of a head, as :meth:`NeighborBank.evaluate` does."""
         evaluation = super().evaluate(head, queries, leave_out)
-        if self.queries is None or queries is None:
-            return evaluation
+        if self.queries is None or queries is None or len(queries) < len(self.queries):
+            return evaluation  # among the rows, neighbours of some of the queries are searched
         assert torch.equal(queries.embeddings, self.queries.embeddings)
         return replace(evaluation, candidates=self.candidates)
 
@@ -464,12 +475,15 @@ def join_shards(
         parts = [getattr(bank, name) for bank in banks]
         return None if any(part is None for part in parts) else torch.cat(parts)
 
-    names = None
-    if any(bank.names is not None for bank in banks):
-        names = np.concatenate([bank.names_of(slice(None)).astype(object) for bank in banks])
+    are_named = any(bank.names is not None for bank in banks)
     joined = {name: join(name) for name in ("ids", "levels", "inputs")}
-    of_rows = {"neighbors": rows, "names": names, **joined}
+    of_rows = {"neighbors": rows, "names": join_names(banks) if are_named else None, **joined}
     return SelectedRows(**(vars(empty) | of_rows), queries=queries, candidates=candidates)
+
+
+def join_names(banks: list[NeighborBank]) -> np.ndarray:
+    """Return the names of the rows of `banks`, (n,)."""
+    return np.concatenate([bank.names_of(slice(None)).astype(object) for bank in banks])
 
 
 # -- the estimator -----------------------------------------------------------------------------
@@ -483,7 +497,9 @@ class ShardedNeighbors:
     finds its rows that can have weight, by the estimator's `algorithm`, and the method is called
     on the found rows of all shards. Rows are mapped from the files. Memory is therefore bounded by
     the rows of a few thousand queries, for banks of any size. If every row has weight, all rows
-    are read. Methods that need all rows, such as ``influence``, need the estimator in memory.
+    are read into memory, as by ``neighbor_weights`` and ``influence``. Groups are not kept.
+    ``neighbor_stability``, and further edits, such as ``set_neighbor_targets`` and ``compress``,
+    need the estimator in memory.
 
     Parameters
     ----------
@@ -580,18 +596,17 @@ class ShardedNeighbors:
         """Return a method of the estimator for queries, on the rows of all shards."""
         if name.startswith("_") or name == "estimator_":
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        method = getattr(self.estimator_, name)  # or an error that names the estimator's class
-        if name not in ARRAY_METHODS + TABLE_METHODS:
+        if name not in METHODS:
             raise AttributeError(
-                f"{type(self).__name__} has no {name}, for which all rows must be in memory: of "
-                f"the estimator, it has {', '.join(ARRAY_METHODS + TABLE_METHODS)}"
+                f"{type(self).__name__} has no {name}: of the estimator, it has "
+                f"{', '.join(METHODS)}, and estimator_ has what needs no rows"
             )
+        method = getattr(self.estimator_, name)  # or an error that names the estimator's class
         return wraps(method)(partial(self._answer, name))
 
     def __dir__(self) -> Iterable[str]:
         """Return all names, with the methods of the estimator for queries."""
-        methods = ARRAY_METHODS + TABLE_METHODS
-        return [*super().__dir__(), *(name for name in methods if hasattr(self.estimator_, name))]
+        return [*super().__dir__(), *(name for name in METHODS if hasattr(self.estimator_, name))]
 
     def _answer(self, name: str, *args: Any, **kwargs: Any) -> Any:
         """Return the result of a method for queries, from one state of the shards.
@@ -620,6 +635,8 @@ class ShardedNeighbors:
     def _call(self, folder: Folder, name: str, X: Any, **arguments: Any) -> Any:
         """Return the result of a method on the rows of the folder's shards."""
         estimator, n_rows = self.estimator_, len(folder)
+        if name in NETWORK_METHODS:
+            return getattr(estimator, name)(X)
         if X is None and n_rows < 2:
             raise ValueError(f"X=None needs at least 2 rows in the bank, it has {n_rows}")
         by_distance = name == "kneighbors"
@@ -632,7 +649,8 @@ class ShardedNeighbors:
         all_weigh = evaluation.bounds(n_rows) is None
         counts_all = name == "neighborhood" and evaluation.one_head.step is not None
         if (
-            (all_weigh and not by_distance)
+            name in BANK_METHODS
+            or (all_weigh and not by_distance)
             or counts_all  # a step is summed over rows without weight, too
             or (X is None and name in TABLE_METHODS)
             or arguments.get("features") is not None  # they are of all rows
@@ -759,7 +777,7 @@ class ShardedNeighbors:
         estimator.features_ = new_encoder
         return estimator
 
-    def remove_neighbors(self, *, ids: Any) -> Self:
+    def remove_neighbors(self, *, ids: Any = None, names: Any = None) -> Self:
         """Remove rows and rewrite the shards that contained them.
 
         The estimator is rewritten as well if a level of a category has no row left. If
@@ -768,14 +786,21 @@ class ShardedNeighbors:
 
         Parameters
         ----------
-        ids : int or array-like of int
-            Ids of the rows. If an id is unknown, or no row would be left, a ValueError is raised,
-            and no row is removed.
+        ids : int or array-like of int, optional
+            Ids of the rows.
+        names : label or list of labels, optional
+            Names of the rows instead, as for the estimator's ``remove_neighbors``.
 
         Returns
         -------
         self : object
             The estimator without these rows.
+
+        Raises
+        ------
+        ValueError
+            If not exactly one of `ids` and `names` is given, an id or name is unknown, or no row
+            would be left. No row is removed then.
 
         Examples
         --------
@@ -790,20 +815,23 @@ class ShardedNeighbors:
         >>> len(sharded.remove_neighbors(ids=[0, 4]))
         3
         """
-        removed = np.unique(check_ids(ids))
+        ids, names = ids_and_names(ids, names)
         with Folder.editing(self.folder) as folder:
             self._read_estimator(folder)
+            if names is not None:
+                every = [entry.open() for entry in folder.shards]
+                own = np.concatenate([bank.ids.numpy() for bank in every])
+                ids = own[positions_of_names(join_names(every), names)]
+            removed = np.unique(ids)
             banks = {
                 entry: entry.open()
                 for entry in folder.shards
                 if ((entry.first <= removed) & (removed <= entry.last)).any()
             }
             held = [np.arange(0), *(bank.ids.numpy() for bank in banks.values())]
-            unknown = np.setdiff1d(removed, np.concatenate(held))
-            if len(unknown):
-                raise ValueError(f"ids must be in the bank, got unknown {unknown[:10].tolist()}")
-            if len(removed) == len(folder):
-                raise ValueError(f"ids must leave at least one row, got all {len(folder)}")
+            check_all_known("ids", np.setdiff1d(removed, np.concatenate(held)).tolist())
+            what = "ids" if names is None else "names"
+            check_some_left(what, len(folder) - len(removed), len(folder))
             before, trend = self.estimator_.bank_.trend, None  # None: it is unchanged
             if before is not None and before.is_solved:
                 left_trend = before.without(removed)

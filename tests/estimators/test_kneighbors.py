@@ -10,10 +10,8 @@ from sklearn.utils import check_array
 from nona_sklearn import (
     NONAClassifier,
     NONARegressor,
-    ShardedNeighbors,
     SoftStepKNeighborsClassifier,
     SoftStepKNeighborsRegressor,
-    save_shards,
 )
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*networks predict validation rows no better")
@@ -148,20 +146,6 @@ def test_rows_that_a_query_must_not_see_are_no_neighbours():
         nearest = NearestNeighbors(n_neighbors=4).fit(space[earlier])
         assert ids[i].tolist() == earlier[nearest.kneighbors(space[[i]])[1][0]].tolist()
     np.testing.assert_array_equal(reg.neighborhood()["distance"], distances[:, 0])
-
-
-def test_of_shards_they_are_those_of_the_whole_bank(tmp_path):
-    reg = NONARegressor(n_estimators=2, **QUICK).fit(X, Y)
-    save_shards(reg, tmp_path / "shards", 3)
-    sharded = ShardedNeighbors(tmp_path / "shards")
-    for queries in (QUERIES, None):
-        for k in (1, 30):  # more than a shard has
-            found, expected = sharded.kneighbors(queries, k), reg.kneighbors(queries, k)
-            np.testing.assert_allclose(found[0], expected[0], rtol=1e-5, atol=1e-6)
-            np.testing.assert_array_equal(found[1], expected[1])
-    np.testing.assert_array_equal(
-        sharded.kneighbors(QUERIES, return_distance=False), reg.kneighbors(QUERIES)[1]
-    )
 
 
 def test_graphs_of_scikit_learn_are_those_of_the_space(flowers):

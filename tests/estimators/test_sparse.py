@@ -16,13 +16,11 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from nona_sklearn import (
     NONAClassifier,
     NONARegressor,
-    ShardedNeighbors,
     SoftStepKNeighborsClassifier,
     SoftStepKNeighborsRegressor,
     export_onnx,
     load,
     save,
-    save_shards,
     unwrap,
 )
 from nona_sklearn._data.source import (
@@ -239,13 +237,6 @@ def test_files_and_pickles(kind, tmp_path):
     save(estimator, tmp_path / "model.safetensors")
     for copy in load(tmp_path / "model.safetensors"), pickle.loads(pickle.dumps(estimator)):
         np.testing.assert_array_equal(answers(copy, WIDE), answers(estimator, WIDE))
-
-
-def test_shards(tmp_path):
-    reg = make(NONARegressor).fit(WIDE, Y)
-    save_shards(reg, tmp_path / "bank", 2)
-    found = ShardedNeighbors(tmp_path / "bank").predict(WIDE.tocoo())
-    np.testing.assert_allclose(found, reg.predict(WIDE), rtol=1e-6)
 
 
 @BOTH_WIDTHS

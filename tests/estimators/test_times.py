@@ -627,27 +627,6 @@ def test_files_keep_times(table, by_column, tmp_path):
         np.testing.assert_array_equal(again.predict(table[0]), by_column.predict(table[0]))
 
 
-@pytest.mark.parametrize("n_neighbors", ["auto", None])
-def test_shards_predict_from_earlier_rows(table, n_neighbors, tmp_path):
-    frame, y, _ = table
-    reg = NONARegressor(**QUICK, n_neighbors=n_neighbors).fit(frame, y, times="day")
-    save_shards(reg, tmp_path / "shards", 3)
-    sharded = ShardedNeighbors(tmp_path / "shards")
-    rounding = 1e-5 * np.ptp(y)  # of sums of single floats, whatever they cancel to
-    np.testing.assert_allclose(sharded.predict(None), reg.predict(None), atol=rounding)
-    np.testing.assert_allclose(sharded.predict(frame), reg.predict(frame), atol=rounding)
-    weights, ids = sharded.heaviest_neighbors(None, 4)
-    expected = reg.heaviest_neighbors(None, 4)
-    np.testing.assert_allclose(weights, expected[0], rtol=1e-5, atol=1e-7)
-    first = table[2] == 0
-    assert (ids[first] == -1).all()
-    np.testing.assert_array_equal(ids < 0, expected[1] < 0)
-    added = frame.assign(day=frame.day + pd.Timedelta("30D"))
-    sharded.add_neighbors(added, y)
-    reg.add_neighbors(added, y)
-    np.testing.assert_allclose(sharded.predict(None), reg.predict(None), atol=rounding)
-
-
 @pytest.mark.slow
 def test_times_go_through_a_pipeline_and_a_search(data):
     X, y, times = data

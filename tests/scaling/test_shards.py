@@ -1,4 +1,4 @@
-"""Banks in shards: the same results, in any process, and after one of them is killed."""
+"""Banks in shards: folders, files and processes, also after one of them is killed."""
 
 import hashlib
 import json
@@ -12,7 +12,6 @@ import time
 import warnings
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from threading import Event, Timer
@@ -28,12 +27,9 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.neighbors import KNeighborsTransformer
 
 from nona_sklearn import (
-    Calibration,
-    NONAClassifier,
     NONARegressor,
     ShardedNeighbors,
     SoftStep,
-    SoftStepKNeighborsClassifier,
     SoftStepKNeighborsRegressor,
     TableEncoder,
     save_shards,
@@ -41,7 +37,6 @@ from nona_sklearn import (
 from nona_sklearn._data import source
 from nona_sklearn._persistence import file as file_module
 from nona_sklearn._scaling import sharded as sharded_module
-from nona_sklearn.weighting import SparseSoftmax
 
 SCALING = Path(__file__).parents[2] / "docs" / "scaling.md"
 QUICK = {"max_iter": 2, "random_state": 0}
@@ -72,240 +67,7 @@ def assert_same(ours, expected):
     np.testing.assert_allclose(ours, expected, rtol=1e-6, atol=1e-6 * np.abs(expected).max())
 
 
-def assert_same_quantiles(ours, estimator, queries, levels):
-    """Those of levels that differ by the rounding of float32 weights.
-
-    Where few targets lie near a quantile, such levels have quantiles that are farther apart.
-    """
-    rounding = 64 * np.finfo(np.float32).eps
-    low, high = (
-        estimator.predict_quantiles(queries, levels + sign * rounding) for sign in (-1, 1)
-    )
-    assert_same(ours, np.clip(ours, low, high))
-
-
-def assert_same_rows(ours, expected):
-    """Of rows that weigh alike any may come first."""
-    assert_same(ours[0], expected[0])
-    drops = np.diff(expected[0], axis=1, append=0) < -1e-5
-    for row, place in zip(*np.nonzero(drops), strict=True):
-        assert {*ours[1][row, : place + 1]} == {*expected[1][row, : place + 1]}
-
-
-# -- the same results --------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("estimator", "y"),
-    [
-        (NONARegressor(n_estimators=2, **QUICK), Y),
-        (NONARegressor(**ONE), np.stack([Y, -Y], axis=1)),
-        (NONARegressor(softstep="s1", similarity="log_l2", **ONE), Y),
-        (NONARegressor(softstep=POINTWISE, similarity="dot", **ONE), Y),
-        *(
-            (NONARegressor(weighting=name, **ONE), Y)
-            for name in ("gaussian", "sigmoid", "softplus", "softpick")
-        ),
-        (NONAClassifier(n_estimators=2, **QUICK), KIND),
-        (NONAClassifier(**ONE), np.stack([KIND, KIND[::-1]], axis=1)),
-        (SoftStepKNeighborsRegressor(softstep=SoftStep("s1"), **QUICK), Y),
-        (SoftStepKNeighborsClassifier(softstep=SoftStep("s1"), **QUICK), KIND),
-        (NONARegressor(trend="kernel", n_estimators=2, **QUICK), np.stack([Y, -Y], axis=1)),
-        (NONARegressor(trend="kernel", n_neighbors=None, **ONE), Y),
-        (NONAClassifier(trend="kernel", **ONE), KIND),
-        (SoftStepKNeighborsRegressor(trend="kernel", **QUICK), Y),
-        (SoftStepKNeighborsClassifier(trend="additive", **QUICK), KIND),
-    ],
-    ids=lambda thing: str(thing)[:60].replace("\n", "") if hasattr(thing, "fit") else "",
-)
-def test_results_are_those_of_the_whole_bank(estimator, y, tmp_path):
-    estimator = clone(estimator).fit(X, y, sample_weight=1 + np.arange(150) % 3)
-    sharded = shards(estimator, tmp_path)
-    assert len(sharded) == 150
-    for queries in (QUERIES, None):
-        if hasattr(estimator, "classes_"):
-            ours, theirs = (e.predict_proba(queries) for e in (sharded, estimator))
-            for each, expected in zip(np.atleast_3d(ours), np.atleast_3d(theirs), strict=True):
-                assert_same(each, expected)
-            assert (sharded.predict(queries) == estimator.predict(queries)).all()
-        else:
-            assert_same(sharded.predict(queries), estimator.predict(queries))
-        assert_same_rows(
-            sharded.heaviest_neighbors(queries, 7), estimator.heaviest_neighbors(queries, 7)
-        )
-
-
-TABLE = pd.DataFrame(X, [f"row {i}" for i in range(150)], list("abcd")).assign(
-    kind=np.array(["x", "y", "z"])[np.arange(150) % 3]
-)
-TABLE_QUERIES = TABLE[:30].add_prefix("query ", axis=0).assign(a=lambda table: table.a + 0.1)
-CALLS = {
-    "predict, return_std": lambda e, X: e.predict(X, return_std=True),
-    "predict_quantiles": lambda e, X: e.predict_quantiles(X),
-    "predict_quantiles, quantiles": lambda e, X: e.predict_quantiles(X, [0.1, 0.5]),
-    "predict_cdf": lambda e, X: e.predict_cdf(X, [0.0, 1.0]),
-    "sample_y": lambda e, X: e.sample_y(X, 3),
-    "predict": lambda e, X: e.predict(X),
-    "predict_proba": lambda e, X: e.predict_proba(X),
-    "predict_log_proba": lambda e, X: e.predict_log_proba(X),
-    "kneighbors": lambda e, X: e.kneighbors(X),
-    "kneighbors, return_names": lambda e, X: e.kneighbors(X, 3, return_names=True),
-    "heaviest_neighbors": lambda e, X: e.heaviest_neighbors(X, 3, return_names=True),
-    "neighborhood": lambda e, X: e.neighborhood(X),
-    "explain": lambda e, X: e.explain(X),
-    "explain, n_neighbors": lambda e, X: e.explain(X, 4),
-    "explain, features": lambda e, X: e.explain(X, n_neighbors=2, features=TABLE),
-    "attribute": lambda e, X: e.attribute(X, TABLE, n_neighbors=3),
-    "attribute, distances": lambda e, X: e.attribute(X, TABLE, of="distances", n_neighbors=3),
-    "attribute, predictions": lambda e, X: e.attribute(X, of="predictions"),
-}
-
-
-def columns_of(result):
-    """The arrays of a result, whether it is one, several, or a table."""
-    if isinstance(result, pd.DataFrame):
-        return [result[name].to_numpy() for name in result]
-    if isinstance(result, tuple | list):
-        return [column for part in result for column in columns_of(part)]
-    return [np.asarray(result)]
-
-
-def result_or_error(call, estimator, queries):
-    try:
-        return call(estimator, queries)
-    except (AttributeError, TypeError, ValueError) as error:
-        return error
-
-
-@pytest.mark.filterwarnings("ignore:.* whose own target")
-@pytest.mark.parametrize(
-    ("estimator", "y"),
-    [
-        (NONARegressor(**QUICK), Y),
-        (NONARegressor(n_estimators=2, n_neighbors=9, similarity="l2", **QUICK), Y),
-        (NONARegressor(n_neighbors=8, similarity="l1", softstep=ON_RANKS, **ONE), Y),
-        (NONARegressor(n_neighbors=None, **ONE), Y),
-        (SoftStepKNeighborsRegressor(trend="additive", **QUICK), np.stack([Y, -Y], axis=1)),
-        (NONAClassifier(n_estimators=2, **QUICK), KIND),
-        (SoftStepKNeighborsClassifier(trend="additive", **QUICK), KIND),
-    ],
-    ids=["features", "l2", "ranks", "all weigh", "additive", "classes", "soft classes"],
-)
-def test_each_method_is_that_of_the_whole_bank(estimator, y, tmp_path, monkeypatch):
-    """Also its errors; with names of rows and a column of categories."""
-    monkeypatch.setattr(sharded_module, "QUERY_BLOCK", 20)
-    monkeypatch.setattr(sharded_module, "DISTANCE_BLOCK", 20)
-    estimator = clone(estimator).fit(TABLE, y)
-    sharded, n_equal = shards(estimator, tmp_path), 0
-    for queries in (TABLE_QUERIES, None):
-        for name, call in CALLS.items():
-            ours, expected = (result_or_error(call, e, queries) for e in (sharded, estimator))
-            if isinstance(expected, Exception):
-                assert type(ours) is type(expected), name
-                continue
-            for column, wanted in zip(columns_of(ours), columns_of(expected), strict=True):
-                if wanted.dtype.kind != "f":
-                    assert list(map(str, column.ravel())) == list(map(str, wanted.ravel())), name
-                    continue
-                scale = np.abs(wanted[np.isfinite(wanted)]).max(initial=0)
-                np.testing.assert_allclose(column, wanted, 1e-6, 1e-6 * scale, err_msg=name)
-            n_equal += 1
-    assert n_equal >= 20
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("estimator", "y"),
-    [
-        (NONARegressor(n_estimators=2, **QUICK), Y),
-        (NONARegressor(**ONE), np.stack([Y, -Y], axis=1)),
-        (NONARegressor(adjust=False, softstep="s1", similarity="dot", **ONE), Y),
-        (SoftStepKNeighborsRegressor(softstep=SoftStep("s1"), **QUICK), Y),
-        (NONARegressor(n_estimators=2, weighting="sparse_softmax", **QUICK), Y),
-        (SoftStepKNeighborsRegressor(similarity="l1", **QUICK), Y),
-        (NONARegressor(weighting="entmax", **ONE), Y),
-        (NONARegressor(trend="kernel", n_estimators=2, **QUICK), Y),
-    ],
-    ids=["networks", "outputs", "dot", "softstep", "nearest", "ranks", "entmax", "trend"],
-)
-@pytest.mark.parametrize("power", [None, 1.0, 0.5])
-def test_quantiles_are_the_whole_bank_s(estimator, y, power, tmp_path):
-    estimator = clone(estimator).fit(X, y, sample_weight=1 + np.arange(150) % 3)
-    if power is not None:  # without noise; None is as it was chosen, with noise
-        estimator.bank_ = replace(estimator.bank_, calibration=Calibration(power))
-    sharded = shards(estimator, tmp_path)
-    for queries in (QUERIES, None):
-        # At 0 and 1 weights of 1e-17 count, at 0.5 where two networks have one neighbour each.
-        levels = np.array([0.01, 0.1, 0.47, 0.77, 0.99])
-        ours = sharded.predict_quantiles(queries, levels)
-        assert_same_quantiles(ours, estimator, queries, levels)
-    single = sharded.predict_quantiles(QUERIES, 0.47)
-    assert_same_quantiles(single, estimator, QUERIES, 0.47)
-
-
-BOUNDED = [
-    (NONARegressor(n_estimators=2, n_neighbors=9, **QUICK), Y),
-    (NONARegressor(n_neighbors=5, **ONE), np.stack([Y, -Y], axis=1)),
-    (NONARegressor(n_neighbors=60, similarity="cosine", **ONE), Y),  # more than a shard has
-    (NONARegressor(adjust=False, similarity="dot", weighting=SparseSoftmax(7), **ONE), Y),
-    (NONARegressor(n_neighbors=8, similarity="l1", softstep=ON_RANKS, **ONE), Y),
-    (SoftStepKNeighborsRegressor(**QUICK), Y),
-    (SoftStepKNeighborsRegressor(n_neighbors=12, weighting="uniform", **QUICK), Y),
-    (NONAClassifier(n_estimators=2, n_neighbors=20, **QUICK), KIND),
-    (NONAClassifier(n_neighbors=6, **ONE), np.stack([KIND, KIND[::-1]], axis=1)),
-    (SoftStepKNeighborsClassifier(n_neighbors=12, **QUICK), KIND),
-]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("estimator", "y"), BOUNDED, ids=lambda thing: str(thing)[:70] if hasattr(thing, "fit") else ""
-)
-def test_weights_that_end_are_those_of_the_whole_bank(estimator, y, tmp_path):
-    estimator = clone(estimator).fit(X, y, sample_weight=1 + np.arange(150) % 3)
-    sharded = shards(estimator, tmp_path)
-    for queries in (QUERIES, None):
-        if hasattr(estimator, "classes_"):
-            ours, theirs = (e.predict_proba(queries) for e in (sharded, estimator))
-            for each, expected in zip(np.atleast_3d(ours), np.atleast_3d(theirs), strict=True):
-                assert_same(each, expected)
-        else:
-            assert_same(sharded.predict(queries), estimator.predict(queries))
-            ours, theirs = (e.predict_quantiles(queries) for e in (sharded, estimator))
-            assert_same(ours, theirs)
-        for k in (1, 7, 149):
-            ours, theirs = (e.heaviest_neighbors(queries, k) for e in (sharded, estimator))
-            assert_same_rows(ours, theirs)
-            assert all(len({*row}) == k for row in ours[1].tolist())
-
-
-def test_equally_near_rows_of_several_shards_are_taken_in_the_order_of_their_ids(tmp_path):
-    twins = np.tile(X[:30], (5, 1))
-    estimator = NONARegressor(n_neighbors=3, **ONE).fit(twins, Y)
-    sharded = shards(estimator, tmp_path, 5)
-    assert_same(sharded.predict(X[:30]), estimator.predict(X[:30]))
-    ids = np.sort(sharded.heaviest_neighbors(X[:30], 3)[1], axis=1)
-    np.testing.assert_array_equal(ids, np.arange(30)[:, None] + [0, 30, 60])
-
-
-@pytest.mark.parametrize("n_jobs", [1, pytest.param(2, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("algorithm", ["kd_tree", "hnsw", KNeighborsTransformer(n_neighbors=60)])
-def test_each_shard_is_searched_by_the_algorithm(algorithm, n_jobs, tmp_path):
-    if algorithm == "hnsw":
-        pytest.importorskip("faiss")
-    fitted = NONARegressor(n_estimators=2, n_neighbors=9, algorithm=algorithm, **QUICK).fit(X, Y)
-    external = {} if isinstance(algorithm, str) else {"algorithm": clone(algorithm)}
-    sharded = shards(fitted, tmp_path, n_jobs=n_jobs, **external)
-    assert_same(sharded.predict(QUERIES), fitted.predict(QUERIES))  # few rows: recall is 1
-    assert_same(sharded.predict(None), fitted.predict(None))
-    ids = sharded.add_neighbors(QUERIES[-2:], [50.0, 60.0])
-    fitted.add_neighbors(QUERIES[-2:], [50.0, 60.0])
-    assert_same(sharded.predict(QUERIES), fitted.predict(QUERIES))
-    sharded.remove_neighbors(ids=[*ids, 3])
-    fitted.remove_neighbors(ids=[*ids, 3])
-    assert_same(sharded.predict(QUERIES), fitted.predict(QUERIES))
-    again = ShardedNeighbors(tmp_path / "bank", **external)
-    assert_same(again.predict(QUERIES), fitted.predict(QUERIES))
+# -- searches --------------------------------------------------------------------------
 
 
 def test_graphs_of_shards_are_read_not_built(tmp_path):
@@ -327,20 +89,6 @@ def test_each_shard_is_read_once_for_weights_that_end(tmp_path, monkeypatch):
         method(QUERIES)
         assert len(n_read) == 4
         n_read.clear()
-
-
-def test_quantiles_of_0_and_1_lie_among_the_values(tmp_path):
-    estimator = NONARegressor(adjust=False, **ONE).fit(X, Y)
-    estimator.bank_ = replace(estimator.bank_, calibration=Calibration(1.0))
-    found = shards(estimator, tmp_path).predict_quantiles(QUERIES, [0, 1 - 1e-16, 1])
-    assert (np.diff(found, axis=1) >= 0).all()
-    assert ((Y.min() - 1e-8 <= found) & (found <= Y.max())).all()
-
-
-def test_quantiles_name_what_is_wrong(tmp_path):
-    sharded = shards(NONARegressor(**ONE).fit(X, Y), tmp_path)
-    with pytest.raises(ValueError, match=r"quantiles must be from 0 to 1, got 1\.5"):
-        sharded.predict_quantiles(QUERIES, 1.5)
 
 
 @pytest.mark.slow
@@ -384,77 +132,12 @@ def test_edits_are_those_of_the_whole_bank(open_rows, n_files, tmp_path, monkeyp
     assert len(sharded) == len(estimator.bank_) == 124
     for one in (sharded, ShardedNeighbors(tmp_path / "bank")):
         assert_same(one.predict(table), estimator.predict(table))
-        assert_same_rows(
-            one.heaviest_neighbors(table[:9]), estimator.heaviest_neighbors(table[:9])
-        )
+        weights = (e.heaviest_neighbors(table[:9])[0] for e in (one, estimator))
+        assert_same(*weights)
     own = sharded_module.Folder.read(tmp_path / "bank").estimator_file
     listed = {own, "shards.json", sharded_module.LOCK}
     files = {path.name for path in (tmp_path / "bank").iterdir()} - listed
     assert len(files) == n_files  # forgotten rows are in no file
-
-
-@pytest.mark.parametrize(
-    ("estimator", "y"),
-    [
-        (NONARegressor(trend="kernel", **ONE), Y),
-        (NONAClassifier(trend="kernel", **ONE), KIND),
-        (SoftStepKNeighborsRegressor(trend="additive", **QUICK), Y),
-        (SoftStepKNeighborsClassifier(trend="kernel", **QUICK), KIND),
-    ],
-    ids=["kernel", "classes", "additive", "soft classes"],
-)
-@pytest.mark.parametrize("removed", [[3, 99], [120]], ids=["fitted", "added"])
-def test_edits_change_the_trend_as_that_of_the_whole_bank(estimator, y, removed, tmp_path):
-    """A kernel is fitted anew without rows that it was fitted to, which leave all files."""
-    estimator = clone(estimator).fit(X[:100], y[:100])
-    sharded = shards(estimator, tmp_path)
-    answer = "predict_proba" if estimator.trend == "kernel" and y is KIND else "predict"
-    before = getattr(sharded, answer)(QUERIES)
-    for each in (estimator, sharded):
-        each.add_neighbors(X[100:], y[100:])
-        each.remove_neighbors(ids=removed)
-    for one in (sharded, ShardedNeighbors(tmp_path / "bank")):
-        for queries in (QUERIES, None):
-            assert_same(getattr(one, answer)(queries), getattr(estimator, answer)(queries))
-    assert not np.array_equal(getattr(sharded, answer)(QUERIES), before)
-    encoded = estimator.features_.transform(X[removed]).astype(np.float32)
-    held = b"".join(path.read_bytes() for path in (tmp_path / "bank").iterdir())
-    assert not any(row.tobytes() in held for row in encoded)
-
-
-@pytest.mark.parametrize("row", [0, 37, 38, 149])  # first and last of shards
-def test_each_row_can_be_forgotten(row, tmp_path):
-    estimator = NONARegressor(**ONE).fit(X, Y)
-    sharded = shards(estimator, tmp_path)
-    assert_same(
-        sharded.remove_neighbors(ids=row).predict(X[row][None]),
-        estimator.remove_neighbors(ids=row).predict(X[row][None]),
-    )
-
-
-def test_added_rows_of_a_class_weigh_what_its_rows_do(tmp_path):
-    estimator = NONAClassifier(class_weight="balanced", **ONE).fit(X[:100], KIND[:100])
-    sharded = shards(estimator, tmp_path)
-    for each in (estimator, sharded):
-        each.add_neighbors(X[100:], KIND[100:])
-    assert_same(sharded.predict_proba(QUERIES), estimator.predict_proba(QUERIES))
-
-
-def test_bad_edits_change_nothing(tmp_path):
-    sharded = shards(NONARegressor(**ONE).fit(X, Y), tmp_path)
-    before = sharded.predict(QUERIES)
-    with pytest.raises(ValueError, match=r"ids must be in the bank, got unknown \[150, 999\]"):
-        sharded.remove_neighbors(ids=[1, 150, 999])
-    with pytest.raises(ValueError, match="ids must leave at least one row, got all 150"):
-        sharded.remove_neighbors(ids=range(150))
-    with pytest.raises(ValueError, match="ids must be integers"):
-        sharded.remove_neighbors(ids=["a"])
-    with pytest.raises(ValueError, match="has 3 features"):
-        sharded.add_neighbors(X[:, :3], Y)
-    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
-        sharded.add_neighbors(X[:3], Y[:2])
-    np.testing.assert_array_equal(sharded.predict(QUERIES), before)
-    assert sharded.add_neighbors(X[:1], Y[:1]).tolist() == [150]
 
 
 def test_a_reopened_folder_gives_no_id_twice(tmp_path):
@@ -862,23 +545,6 @@ def test_rows_join_another_shard_if_the_last_is_lost(tmp_path):
     assert sharded.heaviest_neighbors(X[:1] + 50, 1)[1] == 150
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("n_rows", [1, 2])
-def test_leave_one_out_needs_another_row(n_rows, tmp_path):
-    regressor = NONARegressor(**ONE).fit(X, Y)
-    classifier = NONAClassifier(**ONE).fit(X, KIND)
-    for i, estimator in enumerate((regressor, classifier)):
-        estimator.remove_neighbors(ids=range(150 - n_rows))
-        sharded = shards(estimator, tmp_path / str(i), n_rows)
-        for method in ("predict", "kneighbors", "heaviest_neighbors"):
-            evaluate = getattr(sharded, method)
-            if n_rows == 2:
-                evaluate(None, *([] if method == "predict" else [1]))
-                continue
-            with pytest.raises(ValueError, match="X=None needs at least 2 rows in the bank"):
-                evaluate(None)
-
-
 def test_a_damaged_shard_is_named_or_done_without(tmp_path):
     sharded = shards(NONARegressor(**ONE).fit(X, Y), tmp_path, 3)
     path = tmp_path / "bank" / "shard-00002.safetensors"
@@ -912,13 +578,6 @@ def test_bad_arguments_are_refused(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"there is no shards\.json in"):
         ShardedNeighbors(folder)
     assert len(estimator.bank_) == 150
-    folder.rmdir()
-    sharded = shards(estimator, tmp_path)
-    for k in (0, 151, None):
-        with pytest.raises(ValueError, match="n_neighbors must be an integer from 1 to 150, got"):
-            sharded.heaviest_neighbors(QUERIES, k)
-    with pytest.raises(ValueError, match="n_neighbors must be an integer from 1 to 149"):
-        sharded.heaviest_neighbors(None, 150)
 
 
 def test_a_process_keeps_the_shards_that_it_queried_last(tmp_path, monkeypatch):
@@ -1209,28 +868,27 @@ def test_bad_parameters_are_named(tmp_path, monkeypatch):
     assert len(relative.predict(QUERIES)) == len(QUERIES)
 
 
-@pytest.mark.slow
-def test_what_the_estimator_does_not_do_is_refused(tmp_path):
-    regressor = shards(NONARegressor(**ONE).fit(X, Y), tmp_path / "a")
-    classifier = shards(NONAClassifier(**ONE).fit(X, KIND), tmp_path / "b")
-    for sharded, method, other in (
-        (regressor, "predict_proba", "predict_quantiles"),
-        (classifier, "predict_quantiles", "predict_proba"),
-    ):
-        assert hasattr(sharded, other)
-        assert not hasattr(sharded, method)
-        name = type(sharded.estimator_).__name__
-        with pytest.raises(AttributeError, match=f"{name}.* has no .*{method}"):
-            getattr(sharded, method)(QUERIES)
-
-
 # -- workers -----------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
-def test_processes_evaluate_shards(tmp_path):
-    estimator = NONARegressor(**ONE).fit(X, Y)
-    sharded = shards(estimator, tmp_path, n_jobs=2)
+@pytest.mark.parametrize(
+    "algorithm", ["auto", "kd_tree", "hnsw", KNeighborsTransformer(n_neighbors=60)]
+)
+def test_processes_evaluate_shards(algorithm, tmp_path):
+    if algorithm == "hnsw":
+        pytest.importorskip("faiss")
+    params = {} if algorithm == "auto" else {"n_neighbors": 9, "algorithm": algorithm}
+    estimator = NONARegressor(n_estimators=2, **params, **QUICK).fit(X, Y)
+    external = {} if isinstance(algorithm, str) else {"algorithm": clone(algorithm)}
+    sharded = shards(estimator, tmp_path, n_jobs=2, **external)
+    for queries in (QUERIES, None):
+        assert_same(sharded.predict(queries), estimator.predict(queries))
+    for each in (sharded, estimator):
+        ids = each.add_neighbors(QUERIES[-2:], [50.0, 60.0])
+    assert_same(sharded.predict(QUERIES), estimator.predict(QUERIES))
+    for each in (sharded, estimator):
+        each.remove_neighbors(ids=[*ids, 3])
     assert_same(sharded.predict(QUERIES), estimator.predict(QUERIES))
 
 

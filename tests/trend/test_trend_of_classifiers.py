@@ -1,11 +1,12 @@
-"""Classifiers that pool the votes of rows with the probabilities of a trend."""
+"""Classifiers that pool the votes of rows with the probabilities of a trend.
+
+Edits and files are in test_trend_of_estimators.py.
+"""
 
 import copy
-import pickle
 from dataclasses import replace
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
@@ -107,17 +108,6 @@ def test_values_are_calibrated_by_a_logistic_regression_on_left_out_ones(labels)
     np.testing.assert_allclose(of_queries, regression.predict_proba(values), atol=1e-3)
 
 
-@pytest.mark.parametrize("n_neighbors", ["auto", None])
-@pytest.mark.parametrize("weighted", [False, True])
-def test_leaving_a_row_out_is_removing_it(n_neighbors, weighted):
-    weight = 1 + np.arange(150) % 3 if weighted else None
-    model = nona(n_neighbors=n_neighbors).fit(X, Y, sample_weight=weight)
-    left_out = model.predict_proba(None)
-    for i in (0, 70):
-        without = copy.deepcopy(model).remove_neighbors(ids=[i])
-        np.testing.assert_allclose(without.predict_proba(X[[i]])[0], left_out[i], atol=1e-6)
-
-
 @pytest.mark.parametrize("kind", ["rows", "groups", "times", "class_weight"])
 def test_several_outputs_and_relations_of_rows(kind):
     parts = {"groups": RNG.integers(0, 30, size=150)} if kind == "groups" else {}
@@ -142,16 +132,6 @@ def test_classes_of_more_weight_are_more_probable():
     at, column = encoded(equal, NEW), list(equal.classes_).index("low")
     gain = heavy.bank_.trend(at)[:, column] - equal.bank_.trend(at)[:, column]
     assert gain.mean() > 0.2
-
-
-def test_the_trend_of_past_queries_is_of_rows_before_them():
-    """Later classes change nothing."""
-    table = pd.DataFrame(X, columns=["a", "b", "c"]).assign(day=DAYS)
-    model = nona().fit(table, Y, times="day")
-    past, late = table.iloc[60:63], model.bank_.ids.numpy()[DAYS[70] < DAYS]
-    found = model.predict_proba(past)
-    model.remove_neighbors(ids=late)
-    np.testing.assert_allclose(model.predict_proba(past), found, atol=1e-6)
 
 
 # -- rows ----------------------------------------------------------------------------------
@@ -209,60 +189,6 @@ def test_features_of_rows_move_their_values(fitted):
     np.testing.assert_allclose(trend.moved(ids, own).numpy(), at_rows, atol=1e-6)
     assert not np.allclose(trend.moved(ids, TableRows(own.encoded + 1)).numpy(), at_rows, atol=0.1)
     assert fitted.feature_importances_[2] < fitted.feature_importances_[:2].min()
-
-
-# -- edits and files -----------------------------------------------------------------------
-
-
-def test_a_removed_row_leaves_the_function_and_the_calibration_stays(fitted):
-    model = copy.deepcopy(fitted).remove_neighbors(ids=[3, 50])
-    trend = model.bank_.trend
-    assert not np.isin([3, 50], trend.trend.ids).any()
-    np.testing.assert_array_equal(trend.slopes, fitted.bank_.trend.slopes)
-    np.testing.assert_allclose(
-        offset_of(model).values.numpy(),
-        trend.of_rows(model.bank_.ids.numpy(), TableRows(model.bank_.inputs)),
-    )
-    assert not np.array_equal(model.predict_proba(NEW), fitted.predict_proba(NEW))
-
-
-def test_an_added_row_has_the_value_of_the_trend(fitted):
-    model = copy.deepcopy(fitted)
-    model.add_neighbors(NEW, ["low"] * 20)
-    expected = fitted.bank_.trend(encoded(fitted, NEW))
-    np.testing.assert_allclose(offset_of(model).values[-20:].numpy(), expected.numpy())
-    model.remove_neighbors(ids=np.arange(150, 170))
-    np.testing.assert_allclose(model.predict_proba(NEW), fitted.predict_proba(NEW), atol=1e-9)
-
-
-def test_a_compressed_bank_has_the_same_trend(fitted):
-    model = copy.deepcopy(fitted).compress(30)
-    at = encoded(fitted, NEW)
-    np.testing.assert_array_equal(model.bank_.trend(at).numpy(), fitted.bank_.trend(at).numpy())
-    assert len(offset_of(model).values) == 30
-
-
-def test_other_targets_have_no_trend(fitted):
-    model = copy.deepcopy(fitted).set_neighbor_targets(["low"] * 75 + ["high"] * 75)
-    expected = model.neighbor_weights(NEW) @ model.bank_.targets.numpy()
-    np.testing.assert_allclose(model.predict_proba(NEW), expected, atol=1e-6)
-
-
-def test_files_and_pickles_keep_the_trend(fitted, tmp_path):
-    save(fitted, tmp_path / "model.nona")
-    for model in (load(tmp_path / "model.nona"), pickle.loads(pickle.dumps(fitted))):
-        np.testing.assert_array_equal(model.predict_proba(NEW), fitted.predict_proba(NEW))
-        model.remove_neighbors(ids=[0])
-        again = copy.deepcopy(fitted).remove_neighbors(ids=[0])
-        np.testing.assert_array_equal(model.predict_proba(NEW), again.predict_proba(NEW))
-
-
-def test_a_warm_start_fits_the_trend_anew():
-    model = nona(warm_start=True).fit(X, Y)
-    model.fit(X, Y[::-1])
-    fresh = nona().fit(X, Y[::-1])
-    at = encoded(fresh, NEW)
-    np.testing.assert_allclose(model.bank_.trend(at).numpy(), fresh.bank_.trend(at).numpy())
 
 
 # -- the share -----------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from sklearn.base import clone
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from nona_sklearn import NONARegressor, load, save
+from nona_sklearn import NONAClassifier, NONARegressor, load, save
 from nona_sklearn._data.sample import TableRows
 from nona_sklearn._inference.held_out import SHARE, _number_by_squared_error, with_numbers
 from nona_sklearn._utils.threads import one_blas_thread
@@ -22,6 +22,14 @@ from nona_sklearn._utils.threads import one_blas_thread
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(150, 3))
 Y = np.sin(2 * X[:, 0]) + X[:, 1] + 0.1 * RNG.normal(size=150)
+
+
+def labels_of(y):
+    return np.array(["low", "middle", "high"])[np.digitize(y, [-0.5, 0.7])]
+
+
+LABELS = labels_of(Y)
+TARGETS = {NONARegressor: Y, NONAClassifier: LABELS}
 NEW = RNG.normal(size=(20, 3))
 DAYS = np.sort(RNG.uniform(0, 100, size=150))
 #: Neighbours of embeddings, beside which the trend is; for those among features, see
@@ -29,13 +37,26 @@ DAYS = np.sort(RNG.uniform(0, 100, size=150))
 SMALL = {"similarity": "l2", "hidden_layer_sizes": (16,), "max_iter": 10, "random_state": 0}
 
 
-def nona(**params):
-    return NONARegressor(**({"trend": "kernel", "n_estimators": 2} | SMALL | params))
+def nona(kind=NONARegressor, **params):
+    return kind(**({"trend": "kernel", "n_estimators": 2} | SMALL | params))
+
+
+def answer(model, queries):
+    return getattr(model, "predict_proba", model.predict)(queries)
+
+
+EACH = pytest.mark.parametrize("kind", TARGETS)
 
 
 @pytest.fixture(scope="module")
 def fitted():
     return nona().fit(X, Y)
+
+
+@pytest.fixture(scope="module", params=TARGETS)
+def either(request):
+    """A regressor, or a classifier."""
+    return nona(request.param).fit(X, TARGETS[request.param])
 
 
 def offset_of(model):
@@ -106,46 +127,99 @@ def test_quantiles_surround_predictions(fitted):
     assert inside.all()
 
 
-def test_a_removed_row_leaves_the_trend(fitted):
-    model = copy.deepcopy(fitted)
-    model.remove_neighbors(ids=[3, 50])
+def test_the_unit_of_targets_is_that_of_the_trend():
+    in_cents = nona().fit(X, 100 * Y + 7)
+    np.testing.assert_allclose(in_cents.predict(NEW), 100 * nona().fit(X, Y).predict(NEW) + 7)
+
+
+# -- edits and files, of regressors and of classifiers ---------------------------------------
+
+
+def test_a_removed_row_leaves_the_trend(either):
+    """The calibration of classes stays."""
+    model = copy.deepcopy(either).remove_neighbors(ids=[3, 50])
     trend = model.bank_.trend
-    assert not np.isin([3, 50], trend.ids).any()
-    assert len(trend.y) == 148
+    solved = trend
+    if isinstance(model, NONAClassifier):
+        solved = trend.trend
+        np.testing.assert_array_equal(trend.slopes, either.bank_.trend.slopes)
+    assert not np.isin([3, 50], solved.ids).any()
+    assert len(solved.y) == 148
     np.testing.assert_allclose(
         offset_of(model).values.numpy(),
         trend.of_rows(model.bank_.ids.numpy(), TableRows(model.bank_.inputs)),
     )
-    assert not np.array_equal(model.predict(NEW), fitted.predict(NEW))
+    assert not np.array_equal(answer(model, NEW), answer(either, NEW))
 
 
-def test_an_added_row_has_the_value_of_the_trend(fitted):
-    model = copy.deepcopy(fitted)
-    model.add_neighbors(NEW, np.zeros(20))
-    expected = fitted.bank_.trend(encoded(fitted, NEW))
+def test_an_added_row_has_the_value_of_the_trend(either):
+    model = copy.deepcopy(either)
+    model.add_neighbors(NEW, TARGETS[type(model)][:20])
+    expected = either.bank_.trend(encoded(either, NEW))
     np.testing.assert_allclose(offset_of(model).values[-20:].numpy(), expected.numpy())
     model.remove_neighbors(ids=np.arange(150, 170))
-    np.testing.assert_allclose(model.predict(NEW), fitted.predict(NEW), rtol=1e-9)
+    np.testing.assert_allclose(answer(model, NEW), answer(either, NEW), rtol=1e-9)
 
 
-def test_a_compressed_bank_has_the_same_trend(fitted):
-    model = copy.deepcopy(fitted)
-    model.compress(30)
-    at = encoded(fitted, NEW)
-    np.testing.assert_array_equal(model.bank_.trend(at).numpy(), fitted.bank_.trend(at).numpy())
+def test_a_compressed_bank_has_the_same_trend(either):
+    model = copy.deepcopy(either).compress(30)
+    at = encoded(either, NEW)
+    np.testing.assert_array_equal(model.bank_.trend(at).numpy(), either.bank_.trend(at).numpy())
     assert len(offset_of(model).values) == 30
 
 
-def test_other_targets_have_no_trend(fitted):
-    model = copy.deepcopy(fitted)
-    model.set_neighbor_targets(np.arange(150.0))
-    expected = model.neighbor_weights(NEW) @ np.arange(150.0)
-    np.testing.assert_allclose(model.predict(NEW), expected, rtol=1e-6)
+def test_other_targets_have_no_trend(either):
+    y = np.arange(150.0) if isinstance(either, NONARegressor) else LABELS[::-1]
+    model = copy.deepcopy(either).set_neighbor_targets(y)
+    expected = model.neighbor_weights(NEW) @ model.bank_.targets.numpy()
+    np.testing.assert_allclose(answer(model, NEW), expected, rtol=1e-6, atol=1e-6)
 
 
-def test_the_unit_of_targets_is_that_of_the_trend():
-    in_cents = nona().fit(X, 100 * Y + 7)
-    np.testing.assert_allclose(in_cents.predict(NEW), 100 * nona().fit(X, Y).predict(NEW) + 7)
+def test_files_and_pickles_keep_the_trend(either, tmp_path):
+    save(either, tmp_path / "model.nona")
+    for model in (load(tmp_path / "model.nona"), pickle.loads(pickle.dumps(either))):
+        np.testing.assert_array_equal(answer(model, NEW), answer(either, NEW))
+        model.remove_neighbors(ids=[0])
+        again = copy.deepcopy(either).remove_neighbors(ids=[0])
+        np.testing.assert_array_equal(answer(model, NEW), answer(again, NEW))
+
+
+@EACH
+def test_a_warm_start_fits_the_trend_anew(kind):
+    other = -Y if kind is NONARegressor else labels_of(-Y)
+    model = nona(kind, warm_start=True).fit(X, TARGETS[kind])
+    model.fit(X, other)
+    fresh = nona(kind).fit(X, other)
+    at = encoded(fresh, NEW)
+    np.testing.assert_allclose(model.bank_.trend(at).numpy(), fresh.bank_.trend(at).numpy())
+
+
+@EACH
+def test_the_trend_of_past_queries_is_of_rows_before_them(kind):
+    """Later targets change nothing."""
+    table = pd.DataFrame(X, columns=["a", "b", "c"]).assign(day=DAYS)
+    model = nona(kind).fit(table, TARGETS[kind], times="day")
+    past, late = table.iloc[60:63], model.bank_.ids.numpy()[DAYS[70] < DAYS]
+    found = answer(model, past)
+    model.remove_neighbors(ids=late)
+    np.testing.assert_allclose(answer(model, past), found, rtol=1e-6)
+
+
+@pytest.mark.parametrize("n_neighbors", ["auto", None])
+@pytest.mark.parametrize("weighted", [False, True])
+@EACH
+def test_leaving_a_row_out_is_removing_it(kind, n_neighbors, weighted):
+    """The neighbours' residuals, too, are of a function that was not fitted to the row."""
+    weight = 1 + np.arange(150) % 3 if weighted else None
+    y = np.c_[Y, -(Y**2)] if kind is NONARegressor else LABELS
+    model = nona(kind, n_neighbors=n_neighbors).fit(X, y, sample_weight=weight)
+    left_out = answer(model, None)
+    for i in (0, 70):
+        without = copy.deepcopy(model).remove_neighbors(ids=[i])
+        np.testing.assert_allclose(answer(without, X[[i]])[0], left_out[i], rtol=1e-5, atol=1e-6)
+
+
+# -- further properties of regressors ----------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ["rows", "groups", "times"])
@@ -155,26 +229,6 @@ def test_several_outputs_and_relations_of_rows(kind):
     model = nona().fit(X, np.stack([Y, -2 * Y], axis=1), **parts)
     assert model.predict(NEW).shape == (20, 2)
     assert offset_of(model).values.shape == (150, 2)
-
-
-def test_the_trend_of_past_queries_is_of_rows_before_them():
-    """Later targets change nothing."""
-    table = pd.DataFrame(X, columns=["a", "b", "c"]).assign(day=DAYS)
-    model = nona().fit(table, Y, times="day")
-    past, late = table.iloc[60:63], model.bank_.ids.numpy()[DAYS[70] < DAYS]
-    found = model.predict(past)
-    model.remove_neighbors(ids=late)
-    np.testing.assert_allclose(model.predict(past), found, rtol=1e-6)
-
-
-def test_files_and_pickles_keep_the_trend(fitted, tmp_path):
-    save(fitted, tmp_path / "model.nona")
-    for model in (load(tmp_path / "model.nona"), pickle.loads(pickle.dumps(fitted))):
-        np.testing.assert_array_equal(model.predict(NEW), fitted.predict(NEW))
-        model.remove_neighbors(ids=[0])
-        again = copy.deepcopy(fitted)
-        again.remove_neighbors(ids=[0])
-        np.testing.assert_array_equal(model.predict(NEW), again.predict(NEW))
 
 
 def test_queries_embedded_before_an_edit_have_the_trend_after_it(fitted):
@@ -237,31 +291,10 @@ def test_light_validation_rows_are_little_evidence():
     assert offset_of(heavy).share < 0.6
 
 
-def test_a_warm_start_fits_the_trend_anew():
-    model = nona(warm_start=True).fit(X, Y)
-    model.fit(X, -Y)
-    fresh = nona().fit(X, -Y)
-    at = encoded(fresh, NEW)
-    np.testing.assert_allclose(model.bank_.trend(at).numpy(), fresh.bank_.trend(at).numpy())
-
-
 def test_it_is_a_parameter():
     assert clone(nona()).get_params()["trend"] == "kernel"
     with pytest.raises(ValueError, match="trend"):
         nona(trend="linear").fit(X, Y)
-
-
-@pytest.mark.parametrize("n_neighbors", ["auto", None])
-@pytest.mark.parametrize("weighted", [False, True])
-def test_leaving_a_row_out_is_removing_it(n_neighbors, weighted):
-    """The neighbours' residuals, too, are of a function that was not fitted to the row."""
-    weight = 1 + np.arange(150) % 3 if weighted else None
-    model = nona(n_neighbors=n_neighbors).fit(X, np.c_[Y, -(Y**2)], sample_weight=weight)
-    left_out = model.predict(None)
-    for i in (0, 70):
-        without = copy.deepcopy(model)
-        without.remove_neighbors(ids=[i])
-        np.testing.assert_allclose(without.predict(X[[i]])[0], left_out[i], rtol=1e-5, atol=1e-6)
 
 
 def test_nothing_of_a_removed_row_is_in_the_file(tmp_path):
