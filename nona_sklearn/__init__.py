@@ -10,7 +10,6 @@ from ._data.table_encoder import TableEncoder
 from ._estimators.nona import NONAClassifier, NONARegressor
 from ._estimators.parameters import ASSoftmax, TrainingOptions
 from ._estimators.softstep import SoftStepKNeighborsClassifier, SoftStepKNeighborsRegressor
-from ._estimators.unwrap import unwrap
 from ._inference.distribution import Calibration
 from ._inspection.counterfactuals import counterfactuals
 from ._inspection.displays.interval import CoverageDisplay, IntervalDisplay
@@ -25,6 +24,7 @@ from ._scaling.sharded import ShardedNeighbors, save_shards
 from ._version import __version__ as __version__
 from .attention import ClassHead, NONAHead, neighbor_attention, neighbor_weights
 from .embedding import MLPEmbedding, PeriodicEmbedding
+from .pipelines import unwrap
 from .softstep import SoftStep
 
 __all__ = [

@@ -42,6 +42,7 @@ FLOORS = [
     {"explanation"},
     {"_training"},
     {"_estimators"},
+    {"pipelines"},
     {"_inspection", "_persistence"},
     {"_scaling"},
     {"__main__"},

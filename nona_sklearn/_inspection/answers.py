@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from sklearn.base import is_classifier
 
-from .. import unwrap
 from ..explanation import Explanation
+from ..pipelines import unwrap
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,11 @@ import numpy as np
 from sklearn.neighbors import NearestNeighbors
 from sklearn.utils import _safe_indexing
 
-from .. import unwrap
 from .._utils.threads import snapshot
 from .._utils.validation import check_fraction, check_integer, is_missing, object_array
 from ..embedding import WeightedFeatures
 from ..explanation import Explanation, largest_differences, table_of_rows
+from ..pipelines import unwrap
 from .answers import OutputAnswers
 from .counterfactuals import (
     COUNTERFACTUAL,

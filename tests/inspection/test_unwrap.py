@@ -32,7 +32,7 @@ from nona_sklearn import (
 )
 from nona_sklearn._estimators.classification import NeighborClassifier
 from nona_sklearn._estimators.regression import NeighborRegressor
-from nona_sklearn._estimators.unwrap import UnwrappedClassifier, UnwrappedRegressor
+from nona_sklearn.pipelines import UnwrappedClassifier, UnwrappedRegressor
 
 pd = pytest.importorskip("pandas")
 pl = pytest.importorskip("polars")

@@ -10,10 +10,10 @@ from scipy.stats import binomtest
 from sklearn.base import is_classifier
 from sklearn.utils import check_array
 
-from ... import unwrap
 from ..._utils.tables import is_frame, names_of_columns, target_names_of, warn_of_other_order
 from ..._utils.validation import check_integer, is_real
 from ...explanation import ordered_values
+from ...pipelines import unwrap
 from .base import Display, check_one_output, target_name
 
 CHANCE = 0.95  # confidence of the bars of a coverage

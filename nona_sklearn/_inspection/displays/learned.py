@@ -11,9 +11,9 @@ from sklearn.base import is_classifier
 from sklearn.decomposition import PCA
 from sklearn.utils import check_random_state
 
-from ... import unwrap
 from ..._utils.tables import plain_values, warn_of_other_order
 from ..._utils.validation import are_missing, check_integer, check_lengths, is_whole
+from ...pipelines import unwrap
 from ...softstep import STEPS
 from .base import (
     Display,

@@ -7,8 +7,8 @@ from typing import Any, Self
 
 import numpy as np
 
-from ... import unwrap
 from ..._utils.validation import check_integer
+from ...pipelines import unwrap
 from ..answers import OutputAnswers
 from ..page import shortened
 from .base import (

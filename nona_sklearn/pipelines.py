@@ -18,15 +18,12 @@ from sklearn.model_selection import FixedThresholdClassifier, TunedThresholdClas
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
-from .._data.sample import Embedded, TableRows
-from .._data.tables import Names
-from .._data.targets import check_targets
-from .._utils.threads import snapshot
-from .._utils.validation import check_choice, check_flag, check_levels, check_numbers
-from ..explanation import Explanation
-from .base import NeighborEstimator
-from .classification import NeighborClassifier
-from .explanations import (
+from ._data.sample import Embedded, TableRows
+from ._data.tables import Names
+from ._data.targets import check_targets
+from ._estimators.base import NeighborEstimator
+from ._estimators.classification import NeighborClassifier
+from ._estimators.explanations import (
     ATTRIBUTIONS,
     Adjustments,
     additive_trend,
@@ -34,8 +31,11 @@ from .explanations import (
     explain,
     explanation_table,
 )
-from .queries import drop_isolated
-from .regression import NeighborRegressor
+from ._estimators.queries import drop_isolated
+from ._estimators.regression import NeighborRegressor
+from ._utils.threads import snapshot
+from ._utils.validation import check_choice, check_flag, check_levels, check_numbers
+from .explanation import Explanation
 
 #: Attributes with the estimators of models that combine several, or change predictions.
 SEVERAL = "calibrated_classifiers_[0].estimator", "estimators_[0]"
