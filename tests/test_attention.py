@@ -5,13 +5,12 @@ import pytest
 import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from inner.inference import Evaluation, Neighbors
 from metric_learn import MLKR
 from sklearn.neighbors import KNeighborsRegressor
 from torch.autograd import gradcheck
 
 from nona_sklearn import NONAHead, SoftStep, neighbor_attention, neighbor_weights
-from nona_sklearn._inference.evaluation import Evaluation
-from nona_sklearn._inference.neighbors import Neighbors
 from nona_sklearn.attention import AverageHead
 from nona_sklearn.attention.functional import L2Attention
 from nona_sklearn.ranking import nearest_first

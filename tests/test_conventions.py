@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from inner.utils import SITE
 
 import nona_sklearn
 from nona_sklearn import (
@@ -24,7 +25,6 @@ from nona_sklearn import (
     targets,
     weighting,
 )
-from nona_sklearn._utils.docs import SITE
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "nona_sklearn"
@@ -52,9 +52,9 @@ MATHEMATICS = [
 ]
 
 
-def imports(path):
-    """Names of the modules that a file imports, ours relative to the package with a dot before."""
-    above = path.relative_to(PACKAGE).parts[:-1]
+def imports(path, folder=PACKAGE):
+    """Names of the modules that a file imports, relative ones as from the folder, after a dot."""
+    above = path.relative_to(folder).parts[:-1]
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -104,6 +104,18 @@ def test_the_inspection_imports_no_private_modules():
         and name.split(".")[1] not in allowed
     )
     assert private == []
+
+
+def test_tests_name_private_modules_in_one_place():
+    """What a module is divided into may change without a change of tests, but of `inner`."""
+    inner = Path(__file__).parent / "inner"
+    outside = {
+        (path.name, name)
+        for path in inner.parent.rglob("*.py")
+        for name in imports(path, inner.parent)
+        if name.startswith("nona_sklearn._") and path.parent != inner
+    }
+    assert outside == set()
 
 
 #: Types of floating-point numbers, and conversions to them.

@@ -6,11 +6,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from inner.data import normalize_mean
 from sklearn.metrics import log_loss
 from torch.autograd import gradcheck
 from torch.nn.functional import cross_entropy, one_hot
 
-from nona_sklearn._data.row_values import normalize_mean
 from nona_sklearn.losses import ASSoftmaxLoss, LogLoss, MultilabelASSoftmaxLoss, WeightedLoss
 
 EPS = torch.finfo(torch.float64).eps

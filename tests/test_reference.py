@@ -6,10 +6,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from inner.estimators import PARAMETER_GROUPS
 from test_conventions import ESTIMATORS, public_objects
 
 import nona_sklearn
-from nona_sklearn._estimators.parameters import PARAMETER_GROUPS
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "docs" / "_ext"))

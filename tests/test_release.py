@@ -11,9 +11,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from inner.utils import SITE, page_template
 
 import nona_sklearn
-from nona_sklearn._utils.docs import SITE, page_template
 
 ROOT = Path(__file__).parents[1]
 FILES = [

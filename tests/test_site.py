@@ -12,10 +12,10 @@ from pathlib import Path
 from urllib.parse import urljoin
 
 import pytest
+from inner.estimators import PARAMETER_GROUPS
+from inner.utils import page_template
 
 import nona_sklearn
-from nona_sklearn._estimators.parameters import PARAMETER_GROUPS
-from nona_sklearn._utils.docs import page_template
 
 ROOT = Path(__file__).parents[1]
 #: Topics of newcomers, and the page and heading of each.

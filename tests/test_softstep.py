@@ -5,12 +5,12 @@ import pytest
 import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
+from inner.network import from_data, to_data
 from scipy.stats import rankdata
 from sklearn.base import clone
 from torch.autograd import gradcheck
 
 from nona_sklearn import SoftStep, neighbor_weights
-from nona_sklearn._network.network import from_data, to_data
 from nona_sklearn.similarity import SIMILARITIES
 from nona_sklearn.softstep import (
     STEPS,

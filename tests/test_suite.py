@@ -8,9 +8,9 @@ from unittest import mock
 
 import pytest
 import torch
+from inner.estimators import fitting
 
 from conftest import PERTURBATION, perturb_starts
-from nona_sklearn._estimators import fitting
 
 ROOT = Path(__file__).parents[1]
 

@@ -4,8 +4,7 @@ from pathlib import Path
 from typing import TypeVar, get_args, get_type_hints
 
 import pytest
-
-from nona_sklearn._utils.storable import storable_estimator, storable_parameters
+from inner.utils import storable_estimator, storable_parameters
 
 pytestmark = pytest.mark.first
 

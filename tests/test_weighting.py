@@ -686,7 +686,7 @@ def test_what_is_registered_makes_a_weighting(entry, monkeypatch):
 
 @pytest.mark.parametrize("n_neighbors", ["auto", 5])
 def test_equal_weights_alone_are_refused_before_training(n_neighbors, monkeypatch):
-    monkeypatch.setattr("nona_sklearn._estimators.fitting.train_networks", None)
+    monkeypatch.setattr("inner.estimators.fitting.train_networks", None)
     X = np.random.default_rng(0).standard_normal((30, 2))
     reg = NONARegressor(weighting="uniform", adjust=False, n_neighbors=n_neighbors)
     with pytest.raises(ValueError, match="'uniform' needs adjust=True or softstep, got neither"):

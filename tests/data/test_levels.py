@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from inner.data import LevelEncoder, columns_of_targets
 from sklearn.preprocessing import TargetEncoder
 
 from nona_sklearn import (
@@ -14,7 +15,6 @@ from nona_sklearn import (
     load,
     save,
 )
-from nona_sklearn._data.column_spec import LevelEncoder, columns_of_targets
 
 RNG = np.random.default_rng(0)
 N, N_LEVELS = 300, 80

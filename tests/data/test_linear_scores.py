@@ -2,12 +2,10 @@
 
 import numpy as np
 import pytest
+from inner.data import ALPHAS, DEVIATION, N_FOLDS, LinearScores, cross_fit
 from scipy.sparse import csr_array
 from sklearn.linear_model import Ridge
 from sklearn.model_selection import KFold, cross_val_predict
-
-from nona_sklearn._data.column_spec import N_FOLDS, cross_fit
-from nona_sklearn._data.source import ALPHAS, DEVIATION, LinearScores
 
 RNG = np.random.default_rng(0)
 X = csr_array(RNG.normal(size=(200, 30)) * (RNG.random((200, 30)) < 0.3))

@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from inner.data import Names, labels_of, names_of_new
+from inner.utils import target_names_of
 from matplotlib.figure import Figure
 
 from nona_sklearn import (
@@ -15,8 +17,6 @@ from nona_sklearn import (
     NeighborsDisplay,
     NONARegressor,
 )
-from nona_sklearn._data.tables import Names, labels_of, names_of_new
-from nona_sklearn._utils.tables import target_names_of
 
 pd = pytest.importorskip("pandas")
 pl = pytest.importorskip("polars")

@@ -7,6 +7,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from inner.data import (
+    ClassTargets,
+    RegressionTargets,
+    check_groups,
+    check_sample_weight,
+    read_times,
+)
+from inner.utils import warn_of_other_order
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import accuracy_score, log_loss
@@ -20,10 +28,6 @@ from nona_sklearn import (
     load,
     save,
 )
-from nona_sklearn._data.row_values import check_groups, check_sample_weight
-from nona_sklearn._data.targets import ClassTargets, RegressionTargets
-from nona_sklearn._data.times import read_times
-from nona_sklearn._utils.tables import warn_of_other_order
 
 pd = pytest.importorskip("pandas")
 pl = pytest.importorskip("polars")

@@ -9,6 +9,19 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from inner.data import RegressionTargets, Sample, Split, normalize_mean, weighted_quantiles
+from inner.inference import (
+    Evaluation,
+    LabelExclusion,
+    NeighborBank,
+    Neighbors,
+    averaged_out,
+    calibrate_on_bank,
+    calibrate_on_held_out,
+    fit_calibration,
+)
+from inner.network import NeighborNetwork
+from inner.training import NEIGHBOR_POOLS, TrainingConfig, refine, refinement, train_network
 from sklearn import config_context
 from sklearn.base import clone
 from sklearn.dummy import DummyRegressor
@@ -28,24 +41,6 @@ from nona_sklearn import (
     SoftStepKNeighborsRegressor,
     TrainingOptions,
 )
-from nona_sklearn._data.row_values import normalize_mean, weighted_quantiles
-from nona_sklearn._data.sample import Sample
-from nona_sklearn._data.splits import Split
-from nona_sklearn._data.targets import RegressionTargets
-from nona_sklearn._inference.bank import NeighborBank
-from nona_sklearn._inference.calibration import (
-    averaged_out,
-    calibrate_on_bank,
-    calibrate_on_held_out,
-    fit_calibration,
-)
-from nona_sklearn._inference.evaluation import Evaluation
-from nona_sklearn._inference.neighbors import LabelExclusion, Neighbors
-from nona_sklearn._network.network import NeighborNetwork
-from nona_sklearn._training import refinement
-from nona_sklearn._training.loop import TrainingConfig, train_network
-from nona_sklearn._training.net import NEIGHBOR_POOLS
-from nona_sklearn._training.refinement import refine
 from nona_sklearn.attention import neighbor_weights
 from nona_sklearn.attention.functional import L2Attention
 from nona_sklearn.losses import WeightedLoss

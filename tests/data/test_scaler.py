@@ -3,11 +3,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from inner.data import SmoothClipScaler
 from scipy.special import ndtri
 from scipy.stats import rankdata, spearmanr
 from sklearn.preprocessing import RobustScaler, StandardScaler
-
-from nona_sklearn._data.source import SmoothClipScaler
 
 
 def test_the_formula():

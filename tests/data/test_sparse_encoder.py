@@ -1,10 +1,9 @@
 import numpy as np
 import pytest
 import sklearn
+from inner.data import MOST_COMPONENTS, LinearScores, SparseEncoder
 from scipy.sparse import csr_array
 from scipy.spatial.distance import pdist
-
-from nona_sklearn._data.source import MOST_COMPONENTS, LinearScores, SparseEncoder
 
 WIDE = MOST_COMPONENTS + 100
 

@@ -15,6 +15,7 @@ import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from inner.training import loop
 from scipy.sparse import csr_array
 from sklearn import config_context
 from sklearn.base import clone
@@ -25,7 +26,6 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
 
 from nona_sklearn import NONARegressor, SoftStepKNeighborsRegressor, TableEncoder
-from nona_sklearn._training import loop
 
 DAY = 86400.0  # seconds
 BERLIN = "Europe/Berlin"

@@ -8,9 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-
-from nona_sklearn._data.targets import RegressionTargets
-from nona_sklearn._data.training_data import TrainingData
+from inner.data import RegressionTargets, TrainingData
 
 TABLES = st.tuples(st.integers(2, 8), st.sampled_from([None, 1, 3])).flatmap(
     lambda shape: arrays(

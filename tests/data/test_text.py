@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+from inner.data import TextEncoder
 from sklearn.base import clone
 from sklearn.decomposition import TruncatedSVD
 from sklearn.feature_extraction.text import CountVectorizer, HashingVectorizer, TfidfVectorizer
@@ -21,7 +22,6 @@ from nona_sklearn import (
     SoftStepKNeighborsRegressor,
     TableEncoder,
 )
-from nona_sklearn._data.column_spec import TextEncoder
 
 WORDS = [
     *("lovely", "quiet", "broken", "noisy", "garden"),

@@ -8,11 +8,9 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from inner.inference import Evaluation, LabelExclusion, NeighborBank, Neighbors
 
 from nona_sklearn import NONAHead, NONARegressor, SoftStep, load, save
-from nona_sklearn._inference.bank import NeighborBank
-from nona_sklearn._inference.evaluation import Evaluation
-from nona_sklearn._inference.neighbors import LabelExclusion, Neighbors
 from nona_sklearn.attention import AverageHead
 from nona_sklearn.attention.functional import L2Attention
 from nona_sklearn.attention.head import TRUST_FACTOR

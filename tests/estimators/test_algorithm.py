@@ -5,6 +5,7 @@ import sys
 
 import numpy as np
 import pytest
+from inner.estimators import fitting
 from sklearn.base import BaseEstimator, clone
 from sklearn.neighbors import KNeighborsTransformer
 
@@ -16,7 +17,6 @@ from nona_sklearn import (
     SoftStepKNeighborsClassifier,
     SoftStepKNeighborsRegressor,
 )
-from nona_sklearn._estimators import fitting
 
 REGRESSORS = (NONARegressor, SoftStepKNeighborsRegressor)
 ESTIMATORS = (*REGRESSORS, NONAClassifier, SoftStepKNeighborsClassifier)
@@ -40,7 +40,7 @@ def no_training(monkeypatch):
     def train(*_):
         raise AssertionError("training began")
 
-    monkeypatch.setattr("nona_sklearn._estimators.fitting.train_networks", train)
+    monkeypatch.setattr("inner.estimators.fitting.train_networks", train)
 
 
 @pytest.mark.usefixtures("no_training")

@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from inner.estimators import integrated_gradients
 from scipy import sparse
 
 from nona_sklearn import (
@@ -15,7 +16,6 @@ from nona_sklearn import (
     SoftStepKNeighborsClassifier,
     SoftStepKNeighborsRegressor,
 )
-from nona_sklearn._estimators.explanations import integrated_gradients
 
 PAIR = ["query", "neighbor", "weight"]
 

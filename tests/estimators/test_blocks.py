@@ -8,6 +8,8 @@ import pandas as pd
 import polars as pl
 import pytest
 import torch
+from inner.data import TableSource, source
+from inner.network import NeighborNetwork, network
 from torch import nn
 
 from nona_sklearn import (
@@ -15,10 +17,6 @@ from nona_sklearn import (
     NONARegressor,
     SoftStepKNeighborsRegressor,
 )
-from nona_sklearn._data import source
-from nona_sklearn._data.source import TableSource
-from nona_sklearn._network import network
-from nona_sklearn._network.network import NeighborNetwork
 from nona_sklearn.attention import NONAHead
 
 BLOCK = 7  # rows, instead of thousands

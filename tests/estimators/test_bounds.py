@@ -6,6 +6,8 @@ import warnings
 import numpy as np
 import pytest
 import torch
+from inner.estimators import evaluate
+from inner.inference import NORMAL, Discrete, GridValues, Noise, Noisy
 
 import nona_sklearn
 from nona_sklearn import (
@@ -15,8 +17,6 @@ from nona_sklearn import (
     SoftStepKNeighborsRegressor,
     save_shards,
 )
-from nona_sklearn._estimators.queries import evaluate
-from nona_sklearn._inference.distribution import NORMAL, Discrete, GridValues, Noise, Noisy
 from nona_sklearn.attention.functional import attenuation
 from nona_sklearn.targets import RegressionTargets
 
@@ -314,7 +314,7 @@ def test_counts_after_loading_and_in_shards(counts, tmp_path):
 
 
 def test_fractions_are_no_counts(monkeypatch):
-    monkeypatch.setattr("nona_sklearn._estimators.fitting.train_networks", None)
+    monkeypatch.setattr("inner.estimators.fitting.train_networks", None)
     y = COUNTS.astype(float)
     y[5] = 2.5
     with pytest.raises(ValueError, match=r"whole numbers with bounds='count', got 2.5 in row 5$"):
@@ -336,7 +336,7 @@ def test_bad_bounds(bounds):
 
 
 def test_targets_beyond_are_named_before_training(monkeypatch):
-    monkeypatch.setattr("nona_sklearn._estimators.fitting.train_networks", None)
+    monkeypatch.setattr("inner.estimators.fitting.train_networks", None)
     y = Y.copy()
     y[[7, 9]] = -0.25, 3
     with pytest.raises(ValueError, match=r"bounds=\(0, 1\), got -0.25 in row 7$"):

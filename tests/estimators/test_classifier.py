@@ -10,6 +10,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from inner.data import ClassTargets
+from inner.inference import Evaluation, LabelExclusion, Neighbors
+from inner.training import refine
+from inner.utils import UPGRADES
 from scipy.sparse import csr_array
 from sklearn.base import clone, is_classifier
 from sklearn.calibration import CalibratedClassifierCV
@@ -40,11 +44,6 @@ from nona_sklearn import (
     SoftStepKNeighborsRegressor,
     TrainingOptions,
 )
-from nona_sklearn._data.targets import ClassTargets
-from nona_sklearn._inference.evaluation import Evaluation
-from nona_sklearn._inference.neighbors import LabelExclusion, Neighbors
-from nona_sklearn._training.refinement import refine
-from nona_sklearn._utils.storable import UPGRADES
 from nona_sklearn.attention import AverageHead
 from nona_sklearn.losses import ASSoftmaxLoss, LogLoss, MultilabelASSoftmaxLoss
 from nona_sklearn.weighting import Softmax

@@ -9,6 +9,8 @@ import pytest
 import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
+from inner.data import ClassTargets, find_factors, weigh_classes
+from inner.estimators import class_names, evaluate
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from sklearn.base import clone
@@ -42,9 +44,6 @@ from nona_sklearn import (
     TrainingOptions,
     unwrap,
 )
-from nona_sklearn._data.targets import ClassTargets, find_factors, weigh_classes
-from nona_sklearn._estimators.explanations import class_names
-from nona_sklearn._estimators.queries import evaluate
 
 pd = pytest.importorskip("pandas")
 

@@ -4,9 +4,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from inner.estimators import edit
 
 from nona_sklearn import NONARegressor, SoftStep, SoftStepKNeighborsRegressor
-from nona_sklearn._estimators.editing import edit
 
 
 @pytest.fixture

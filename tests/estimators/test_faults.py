@@ -17,6 +17,17 @@ import pytest
 import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
+from inner.data import Embedded
+from inner.estimators import fitting
+from inner.inference import Evaluation, NeighborBank, Neighbors, fit_calibration
+from inner.training import loop
+from inner.utils import (
+    EDITING,
+    WORKERS,
+    cached_property,
+    replaced_when_done,
+    snapshot,
+)
 from sklearn.base import clone
 from sklearn.datasets import load_diabetes
 from sklearn.model_selection import GroupShuffleSplit, cross_val_score
@@ -34,20 +45,6 @@ from nona_sklearn import (
     SoftStepKNeighborsRegressor,
     TrainingOptions,
     save_shards,
-)
-from nona_sklearn._data.sample import Embedded
-from nona_sklearn._estimators import fitting
-from nona_sklearn._inference.bank import NeighborBank
-from nona_sklearn._inference.calibration import fit_calibration
-from nona_sklearn._inference.evaluation import Evaluation
-from nona_sklearn._inference.neighbors import Neighbors
-from nona_sklearn._training import loop
-from nona_sklearn._utils.threads import (
-    EDITING,
-    WORKERS,
-    cached_property,
-    replaced_when_done,
-    snapshot,
 )
 from nona_sklearn.weighting import WEIGHTINGS
 

@@ -7,6 +7,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from inner.estimators import trained
+from inner.inference import NetworkTrend
 from scipy.sparse import random as random_sparse
 from scipy.spatial.distance import cdist
 from sklearn.linear_model import Ridge
@@ -21,8 +23,6 @@ from nona_sklearn import (
     SoftStepKNeighborsClassifier,
     SoftStepKNeighborsRegressor,
 )
-from nona_sklearn._estimators.fitting import trained
-from nona_sklearn._inference.network_trend import NetworkTrend
 from nona_sklearn.datasets import load_ames
 
 RNG = np.random.default_rng(0)

@@ -9,6 +9,7 @@ import joblib
 import numpy as np
 import pandas as pd
 import pytest
+from inner.data import TableEncoding
 from sklearn.base import clone, is_classifier
 from sklearn.pipeline import make_pipeline
 
@@ -21,7 +22,6 @@ from nona_sklearn import (
     SoftStepKNeighborsRegressor,
     save_shards,
 )
-from nona_sklearn._data.table_encoding import TableEncoding
 
 N = 500
 QUICK = {"n_estimators": 1, "max_iter": 2, "random_state": 0}

@@ -18,6 +18,8 @@ import pytest
 import sklearn
 import torch
 from hypothesis import HealthCheck, Phase, given, settings
+from inner.estimators import explain, trained
+from inner.training import loop
 from sklearn.utils import check_random_state
 from strategies import CLASSIFIERS, cases, take
 
@@ -29,9 +31,6 @@ from nona_sklearn import (
     SoftStepKNeighborsRegressor,
     TrainingOptions,
 )
-from nona_sklearn._estimators.explanations import explain
-from nona_sklearn._estimators.fitting import trained
-from nona_sklearn._training import loop
 from nona_sklearn.explanation import NEGLIGIBLE
 
 N_EXAMPLES = 60  # of each estimator

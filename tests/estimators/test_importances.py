@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from inner.estimators import stability as module
 from scipy.stats import spearmanr
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
@@ -15,7 +16,6 @@ from sklearn.inspection import permutation_importance
 
 import nona_sklearn
 from nona_sklearn import NONAClassifier, NONARegressor
-from nona_sklearn._estimators import stability as module
 
 N = 300
 QUICK = {"n_estimators": 1, "max_iter": 30, "random_state": 0}

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from inner.data import ClassTargets
 from sklearn.datasets import load_breast_cancer
 from sklearn.model_selection import FixedThresholdClassifier
 from sklearn.pipeline import make_pipeline
@@ -13,7 +14,6 @@ from sklearn.preprocessing import StandardScaler
 
 import nona_sklearn
 from nona_sklearn import NONAClassifier, SoftStepKNeighborsClassifier, unwrap
-from nona_sklearn._data.targets import ClassTargets
 
 QUICK = {"hidden_layer_sizes": (16,), "max_iter": 10, "n_estimators": 2, "random_state": 0}
 EXACT = 1e-9  # of sums in float64

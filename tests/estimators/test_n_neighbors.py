@@ -6,6 +6,12 @@ from unittest import mock
 import numpy as np
 import pytest
 import torch
+from inner.estimators import (
+    N_NEIGHBORS,
+    START_N_NEIGHBORS,
+    START_N_NEIGHBORS_OF_CLASSES,
+)
+from inner.training import loop
 from sklearn.datasets import load_iris
 
 from nona_sklearn import (
@@ -17,12 +23,6 @@ from nona_sklearn import (
     load,
     save,
 )
-from nona_sklearn._estimators.parameters import (
-    N_NEIGHBORS,
-    START_N_NEIGHBORS,
-    START_N_NEIGHBORS_OF_CLASSES,
-)
-from nona_sklearn._training import loop
 from nona_sklearn.weighting import Entmax, SparseSoftmax
 
 EACH = pytest.mark.parametrize(

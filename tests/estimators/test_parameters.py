@@ -57,7 +57,7 @@ def answers(estimator):
 @pytest.fixture
 def no_training(monkeypatch):
     """Training fails, so that an error that is raised came before it."""
-    monkeypatch.setattr("nona_sklearn._estimators.fitting.train_networks", None)
+    monkeypatch.setattr("inner.estimators.fitting.train_networks", None)
 
 
 # -- objects and their nested names ---------------------------------------------------------------

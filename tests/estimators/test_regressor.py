@@ -10,6 +10,9 @@ import pandas as pd
 import polars as pl
 import pytest
 import torch
+from inner.data import ClassTargets, RegressionTargets, Sample
+from inner.training import loop, train_network
+from inner.trend import KernelTrend
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.datasets import load_diabetes
@@ -25,11 +28,6 @@ from nona_sklearn import (
     SoftStepKNeighborsRegressor,
     TrainingOptions,
 )
-from nona_sklearn._data.sample import Sample
-from nona_sklearn._data.targets import ClassTargets, RegressionTargets
-from nona_sklearn._training import loop
-from nona_sklearn._training.loop import train_network
-from nona_sklearn._trend.kernel_trend import KernelTrend
 from nona_sklearn.embedding import FeatureWeights, PeriodicEmbedding
 from nona_sklearn.weighting import Softmax, Uniform
 

@@ -8,16 +8,12 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from inner.data import Column, Split
+from inner.estimators import _identifiers, _is_sorted, _lag_of, _of_columns
+from inner.inference import WINDOW, Evaluation, Neighbors, Relation, related_factor, relations
 from sklearn.model_selection import KFold
 
 from nona_sklearn import NONAClassifier, NONAHead, NONARegressor
-from nona_sklearn._data.columns import Column
-from nona_sklearn._data.splits import Split
-from nona_sklearn._estimators.fit_warnings import _identifiers, _is_sorted, _lag_of, _of_columns
-from nona_sklearn._inference import relations
-from nona_sklearn._inference.evaluation import Evaluation
-from nona_sklearn._inference.neighbors import Neighbors
-from nona_sklearn._inference.relations import WINDOW, Relation, related_factor
 
 N_PERSONS, N_VISITS = 80, 5
 PERSON = np.repeat(np.arange(N_PERSONS), N_VISITS)

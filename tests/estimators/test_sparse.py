@@ -7,6 +7,15 @@ import numpy as np
 import pandas as pd
 import pytest
 import sklearn
+from inner.data import (
+    MOST_COMPONENTS,
+    ROWS_PER_CHOICE,
+    ROWS_PER_COMPONENT,
+    SparseEncoder,
+    TableEncoder,
+)
+from inner.estimators import ROWS_PER_SPARSE
+from inner.training import loop
 from scipy import sparse
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.model_selection import GroupKFold
@@ -23,15 +32,6 @@ from nona_sklearn import (
     save,
     unwrap,
 )
-from nona_sklearn._data.source import (
-    MOST_COMPONENTS,
-    ROWS_PER_CHOICE,
-    ROWS_PER_COMPONENT,
-    SparseEncoder,
-)
-from nona_sklearn._data.table_encoder import TableEncoder
-from nona_sklearn._estimators.architectures import ROWS_PER_SPARSE
-from nona_sklearn._training import loop
 
 N = 60
 RNG = np.random.default_rng(0)

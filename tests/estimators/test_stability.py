@@ -5,14 +5,14 @@ import copy
 import numpy as np
 import pytest
 import torch
+from inner.estimators import _refits
+from inner.trend import LeftOut, weigh_features
 from sklearn.model_selection import GroupShuffleSplit, ShuffleSplit
 from sklearn.neighbors import NearestNeighbors
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from nona_sklearn import NONAClassifier, NONARegressor, SoftStepKNeighborsRegressor, unwrap
-from nona_sklearn._estimators.stability import _refits
-from nona_sklearn._trend.kernel_trend import LeftOut, weigh_features
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(120, 4))

@@ -11,6 +11,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from inner.data import N_BLOCKS, TimeKind, split_by_time
+from inner.inference import Neighbors, TimeExclusion, make_index
+from inner.training import DatasetPool
 from scipy import sparse
 from sklearn import config_context
 from sklearn.base import clone
@@ -31,11 +34,6 @@ from nona_sklearn import (
     save,
     save_shards,
 )
-from nona_sklearn._data.splits import N_BLOCKS, split_by_time
-from nona_sklearn._data.times import TimeKind
-from nona_sklearn._inference.index import make_index
-from nona_sklearn._inference.neighbors import Neighbors, TimeExclusion
-from nona_sklearn._training.net import DatasetPool
 from nona_sklearn.similarity import SIMILARITIES
 
 N, N_TIMES = 90, 30
@@ -348,7 +346,7 @@ def test_the_order_across_a_change_of_the_clock():
 )
 def test_bad_times_are_named_before_training(data, times, message, monkeypatch):
     X, y, given = data
-    monkeypatch.setattr("nona_sklearn._estimators.fitting.train_networks", None)
+    monkeypatch.setattr("inner.estimators.fitting.train_networks", None)
     with pytest.raises(ValueError, match=message):
         NONARegressor(**QUICK).fit(X, y, times=times(given))
 

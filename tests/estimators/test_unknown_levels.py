@@ -8,6 +8,7 @@ import pandas as pd
 import polars as pl
 import pytest
 import torch
+from inner.inference import UnknownLevels
 from sklearn.base import clone
 
 from nona_sklearn import (
@@ -23,7 +24,6 @@ from nona_sklearn import (
     save,
     save_shards,
 )
-from nona_sklearn._inference.neighbors import UnknownLevels
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 LEVELS, N_EACH = 12, 12

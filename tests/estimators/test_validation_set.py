@@ -7,6 +7,9 @@ import pandas as pd
 import pytest
 import sklearn
 import torch
+from inner.data import N_BLOCKS, split_as_given, split_by_time
+from inner.inference import calibration
+from inner.training import refinement
 from scipy.sparse import csr_array
 from sklearn.base import clone
 from sklearn.datasets import make_friedman1
@@ -30,9 +33,6 @@ from nona_sklearn import (
     load,
     save,
 )
-from nona_sklearn._data.splits import N_BLOCKS, split_as_given, split_by_time
-from nona_sklearn._inference import calibration
-from nona_sklearn._training import refinement
 
 X, Y = make_friedman1(180, noise=0.3, random_state=0)
 TRAIN, VALID, TEST = slice(0, 100), slice(100, 150), slice(150, 180)
@@ -575,7 +575,7 @@ def test_validation_rows_have_their_own_times(monkeypatch):
         found.append(valid.times)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("nona_sklearn._estimators.fitting.train_networks", stop)
+    monkeypatch.setattr("inner.estimators.fitting.train_networks", stop)
     frame = pd.DataFrame(X).add_prefix("x").assign(day=np.arange(180))
     for rows in (frame[VALID], frame[VALID].to_numpy()):
         with pytest.raises(KeyboardInterrupt):

@@ -11,6 +11,7 @@ import joblib
 import numpy as np
 import pandas as pd
 import pytest
+from inner.scaling import sharded
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.neighbors import KNeighborsTransformer
@@ -27,7 +28,6 @@ from nona_sklearn import (
     save,
     save_shards,
 )
-from nona_sklearn._scaling import sharded
 from nona_sklearn.weighting import SparseSoftmax
 
 # Stored rows are explained on purpose.

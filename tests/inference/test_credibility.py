@@ -6,12 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-
-from nona_sklearn import NONAHead, NONARegressor, TrainingOptions, load, save
-from nona_sklearn._data.sample import Embedded
-from nona_sklearn._data.splits import Split
-from nona_sklearn._inference.bank import NeighborBank
-from nona_sklearn._inference.held_out import (
+from inner.data import Embedded, Split
+from inner.inference import (
+    NeighborBank,
+    Neighbors,
     ValidationRows,
     converged_networks,
     credibility_of,
@@ -19,7 +17,8 @@ from nona_sklearn._inference.held_out import (
     outputs_by_chance,
     predict_held_out,
 )
-from nona_sklearn._inference.neighbors import Neighbors
+
+from nona_sklearn import NONAHead, NONARegressor, TrainingOptions, load, save
 
 RNG = np.random.default_rng(0)
 N = 200

@@ -10,42 +10,40 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-
-from nona_sklearn import NONAHead, NONARegressor, SoftStep, SoftStepKNeighborsRegressor
-from nona_sklearn._data.sample import Embedded
-from nona_sklearn._data.splits import Split
-from nona_sklearn._inference import calibration as calibration_module
-from nona_sklearn._inference import evaluation as evaluation_module
-from nona_sklearn._inference import held_out
-from nona_sklearn._inference.bank import NeighborBank
-from nona_sklearn._inference.calibration import (
+from inner.data import Embedded, Split
+from inner.inference import (
+    GRID,
     NOISE_SHARES,
+    NORMAL,
+    Calibration,
+    Discrete,
+    Distribution,
+    Evaluation,
+    GridValues,
+    HeldOut,
+    NeighborBank,
+    Neighbors,
+    Noise,
+    Noisy,
+    Widened,
     _are_about_lowest,
     _miscoverage,
     averaged_out,
     calibrate_on_bank,
     calibrate_on_held_out,
+    draw_levels,
     fit_calibration,
+    held_out,
     ranks_of,
     residuals_apart,
     shape_of,
     shared_part,
+    with_numbers,
 )
-from nona_sklearn._inference.distribution import (
-    GRID,
-    NORMAL,
-    Calibration,
-    Discrete,
-    Distribution,
-    GridValues,
-    Noise,
-    Noisy,
-    Widened,
-    draw_levels,
-)
-from nona_sklearn._inference.evaluation import Evaluation
-from nona_sklearn._inference.held_out import HeldOut, with_numbers
-from nona_sklearn._inference.neighbors import Neighbors
+from inner.inference import calibration as calibration_module
+from inner.inference import evaluation as evaluation_module
+
+from nona_sklearn import NONAHead, NONARegressor, SoftStep, SoftStepKNeighborsRegressor
 from nona_sklearn.attention import AverageHead
 from nona_sklearn.datasets import make_plane_regression
 

@@ -7,6 +7,8 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
+from inner.inference import Evaluation, LabelExclusion, Neighbors
+from inner.training import loop
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 
@@ -20,9 +22,6 @@ from nona_sklearn import (
     SoftStepKNeighborsRegressor,
     TrainingOptions,
 )
-from nona_sklearn._inference.evaluation import Evaluation
-from nona_sklearn._inference.neighbors import LabelExclusion, Neighbors
-from nona_sklearn._training import loop
 from nona_sklearn.attention import AverageHead
 from nona_sklearn.weighting import (
     WEIGHTINGS,
@@ -107,7 +106,7 @@ def make_question(
     ids=str,
 )
 def test_predictions_tile_by_tile_are_the_definition(weighting, kwargs, monkeypatch):
-    monkeypatch.setattr("nona_sklearn._inference.evaluation.BLOCK_PAIRS", 8 * 15)
+    monkeypatch.setattr("inner.inference.evaluation.BLOCK_PAIRS", 8 * 15)
     evaluation = make_question(weighting, **kwargs)
     neighbors = evaluation.neighbors
     excluded = None

@@ -6,12 +6,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from inner.data import Embedded
+from inner.inference import Evaluation, LabelExclusion, NeighborBank, Neighbors
 
 from nona_sklearn import NONAHead, SoftStep
-from nona_sklearn._data.sample import Embedded
-from nona_sklearn._inference.bank import NeighborBank
-from nona_sklearn._inference.evaluation import Evaluation
-from nona_sklearn._inference.neighbors import LabelExclusion, Neighbors
 from nona_sklearn.attention import AverageHead
 from nona_sklearn.similarity import SIMILARITIES
 
@@ -47,7 +45,7 @@ def test_blocks_do_not_change_results(bank, head, monkeypatch, leave_one_out, bl
     query = bank.embeddings if leave_one_out else queries(25)
     whole = evaluate(bank, head, query, leave_one_out).mean()
     heaviest, rows, _ = evaluate(bank, head, query, leave_one_out).heaviest(5)
-    monkeypatch.setattr("nona_sklearn._inference.evaluation.BLOCK_PAIRS", blocks)
+    monkeypatch.setattr("inner.inference.evaluation.BLOCK_PAIRS", blocks)
     ours = evaluate(bank, head, query, leave_one_out).mean()
     torch.testing.assert_close(ours, whole, rtol=0, atol=1e-6)
     ours, our_rows, values = evaluate(bank, head, query, leave_one_out).heaviest(5)
@@ -135,7 +133,7 @@ def test_multi_output(bank, head):
 
 
 def test_threads_change_neither_results_nor_their_number(bank, head, monkeypatch):
-    monkeypatch.setattr("nona_sklearn._inference.evaluation.BLOCK_PAIRS", 5 * 40)
+    monkeypatch.setattr("inner.inference.evaluation.BLOCK_PAIRS", 5 * 40)
     alone = evaluate(bank, head, queries(25)).mean()
     torch.set_num_threads(3)
     together = evaluate(bank, head, queries(25)).mean()
@@ -245,7 +243,7 @@ def test_whole_rows_are_those_of_all_blocks(bank, head, monkeypatch):
     head, query = head.eval(), queries(6)
     expected = head.neighbor_weights(query, bank.embeddings).double()
     changes = bank.evaluate(head, Embedded(query)).influence()
-    monkeypatch.setattr("nona_sklearn._inference.evaluation.BLOCK_PAIRS", 4 * 40)
+    monkeypatch.setattr("inner.inference.evaluation.BLOCK_PAIRS", 4 * 40)
     evaluation = bank.evaluate(head, Embedded(query))
     behind = torch.cat(evaluation.map_weighted_rows(lambda behind: behind.weights()))
     torch.testing.assert_close(behind, expected, rtol=0, atol=1e-6)
@@ -253,7 +251,7 @@ def test_whole_rows_are_those_of_all_blocks(bank, head, monkeypatch):
 
 
 def test_blocks_hold_a_number_of_weights(bank, monkeypatch):
-    monkeypatch.setattr("nona_sklearn._inference.evaluation.BLOCK_PAIRS", 2 * len(bank))
+    monkeypatch.setattr("inner.inference.evaluation.BLOCK_PAIRS", 2 * len(bank))
     for head, most in [(NONAHead(), 2), (NONAHead(n_neighbors=19), 4)]:  # one more is searched
         sizes = bank.evaluate(head, Embedded(queries(9))).map_weighted_rows(
             lambda rows: rows.queries.stop - rows.queries.start
@@ -262,10 +260,10 @@ def test_blocks_hold_a_number_of_weights(bank, monkeypatch):
 
 
 def test_so_few_queries_are_not_divided_among_threads(bank, monkeypatch):
-    monkeypatch.setattr("nona_sklearn._inference.evaluation.BLOCK_PAIRS", len(bank))
+    monkeypatch.setattr("inner.inference.evaluation.BLOCK_PAIRS", len(bank))
     seen = []
     monkeypatch.setattr(
-        "nona_sklearn._inference.evaluation.WORKERS",
+        "inner.inference.evaluation.WORKERS",
         SimpleNamespace(map=lambda f, blocks, n: seen.append(n) or []),
     )
     torch.set_num_threads(2)

@@ -5,9 +5,7 @@ import sys
 import numpy as np
 import pytest
 import torch
-from sklearn.neighbors import KNeighborsTransformer, RadiusNeighborsTransformer
-
-from nona_sklearn._inference.index import (
+from inner.inference import (
     ALGORITHMS,
     BruteIndex,
     GraphIndex,
@@ -16,6 +14,8 @@ from nona_sklearn._inference.index import (
     check_algorithm,
     make_index,
 )
+from sklearn.neighbors import KNeighborsTransformer, RadiusNeighborsTransformer
+
 from nona_sklearn.similarity import SIMILARITIES
 
 EXACT = [

@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 import torch
+from inner.inference import Evaluation, LabelExclusion, Neighbors
 
 from nona_sklearn import ClassHead, NONAHead, NONARegressor, SoftStep
-from nona_sklearn._inference.evaluation import Evaluation
-from nona_sklearn._inference.neighbors import LabelExclusion, Neighbors
 from nona_sklearn.attention import AverageHead
 from nona_sklearn.weighting import WEIGHTINGS, Entmax, Preconditioned, Softpick, SparseSoftmax
 
@@ -106,7 +105,7 @@ def test_a_query_without_another_neighbour_keeps_its_own():
 
 def test_blocks_of_pairs_have_the_same_result(monkeypatch):
     whole = evaluation("entmax").influence()
-    monkeypatch.setattr("nona_sklearn._inference.influence.LEAVE_ONE_OUT_PAIRS", 3 * N)
+    monkeypatch.setattr("inner.inference.influence.LEAVE_ONE_OUT_PAIRS", 3 * N)
     for ours, theirs in zip(evaluation("entmax").influence(), whole, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=0)
 

@@ -7,9 +7,8 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from inner.inference import Evaluation, LabelExclusion, Neighbors
 
-from nona_sklearn._inference.evaluation import Evaluation
-from nona_sklearn._inference.neighbors import LabelExclusion, Neighbors
 from nona_sklearn.attention import NONAHead
 from nona_sklearn.attention.prediction import Candidates
 from nona_sklearn.similarity import SIMILARITIES

@@ -7,18 +7,18 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+from inner.inspection import (
+    AllowedChanges,
+    Outcome,
+    RowMixer,
+    _Search,
+)
 from sklearn.compose import make_column_transformer
 from sklearn.model_selection import FixedThresholdClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from nona_sklearn import NONAClassifier, NONARegressor, counterfactuals
-from nona_sklearn._inspection.counterfactuals import (
-    AllowedChanges,
-    Outcome,
-    RowMixer,
-    _Search,
-)
 
 COLUMNS = ["income", "debt", "home", "since"]
 

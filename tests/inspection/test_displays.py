@@ -7,6 +7,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from inner.inspection import class_colors, legend_beside
+from inner.utils import page_template
 from matplotlib import color_sequences
 from matplotlib.collections import PathCollection
 from matplotlib.colors import to_hex
@@ -29,8 +31,6 @@ from nona_sklearn import (
     StepDisplay,
     TableEncoder,
 )
-from nona_sklearn._inspection.displays.base import class_colors, legend_beside
-from nona_sklearn._utils.docs import page_template
 
 
 @pytest.fixture(scope="module")

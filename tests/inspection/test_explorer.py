@@ -11,6 +11,23 @@ import numpy as np
 import pandas as pd
 import pytest
 from flats import make_flats
+from inner.inspection import (
+    MOST_BARS,
+    Appearance,
+    Effects,
+    OutputAnswers,
+    Unit,
+    _effects,
+    _lines,
+    _page,
+    _palette,
+    _query_targets,
+    _rows,
+    collect_map_data,
+    render,
+    share,
+    show_value,
+)
 from pages import policy_of, read_html, text_of
 from sklearn.compose import TransformedTargetRegressor
 from sklearn.datasets import load_digits
@@ -25,19 +42,6 @@ from nona_sklearn import (
     NONARegressor,
     explore,
 )
-from nona_sklearn._inspection.answers import OutputAnswers
-from nona_sklearn._inspection.explorer import (
-    MOST_BARS,
-    Effects,
-    _effects,
-    _lines,
-    _page,
-    _palette,
-    _query_targets,
-    _rows,
-    collect_map_data,
-)
-from nona_sklearn._inspection.page import Appearance, Unit, render, share, show_value
 
 try:
     from selenium import webdriver
@@ -244,7 +248,7 @@ def test_equal_rows_whose_targets_differ_most_come_first(flats):
 @pytest.mark.slow
 def test_of_many_columns_those_that_differ_are_shown(monkeypatch, flats):
     X, y, queries, truth = flats
-    monkeypatch.setattr("nona_sklearn._inspection.explorer.MOST_MAP_COLUMNS", 4)
+    monkeypatch.setattr("inner.inspection.explorer.MOST_MAP_COLUMNS", 4)
     table, more = X.assign(same=1.0)[["same", *X.columns]], queries.assign(same=1.0)
     found = explored(NONARegressor(**QUICK).fit(table, y), more, truth, table)
     assert [*found.columns] == [*X.columns]
@@ -258,7 +262,7 @@ def test_lists_have_their_numbers(flats, monkeypatch, regressor):
     n_rows = len(found.surprises.rows)
     assert n_rows > 2
     assert f"Targets to check ({n_rows})" in _page(found, "", 0.9, "")
-    monkeypatch.setattr("nona_sklearn._inspection.explorer.MOST_LISTED", 2)
+    monkeypatch.setattr("inner.inspection.explorer.MOST_LISTED", 2)
     listed, _ = read_html(_page(found, "", 0.9, "")).iter("details")
     assert f"Targets to check (the first 2 of {n_rows})" in text_of(listed)
     assert "expected by chance" in text_of(listed)

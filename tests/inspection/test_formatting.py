@@ -1,7 +1,6 @@
 import numpy as np
 import pytest
-
-from nona_sklearn._inspection.page import Unit, factor, odds, share
+from inner.inspection import Unit, factor, odds, share
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from flats import make_flats
+from inner.inspection import Stability, Unit, render, show, show_value
 from pages import Page, policy_of
 from sklearn.compose import TransformedTargetRegressor
 from sklearn.pipeline import make_pipeline
@@ -19,8 +20,6 @@ from nona_sklearn import (
     SoftStepKNeighborsRegressor,
     counterfactuals,
 )
-from nona_sklearn._inspection.page import Unit, render, show, show_value
-from nona_sklearn._inspection.report import Stability
 
 QUICK = {"n_estimators": 1, "max_iter": 15, "random_state": 0}
 EVIL = '<script>alert("&")</script>'

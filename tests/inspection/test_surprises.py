@@ -2,8 +2,7 @@
 
 import numpy as np
 import pytest
-
-from nona_sklearn._inspection.explorer import surprising_labels, surprising_numbers
+from inner.inspection import surprising_labels, surprising_numbers
 
 
 @pytest.mark.parametrize("noise", ["normal", "laplace"])

@@ -6,6 +6,7 @@ import pickle
 
 import numpy as np
 import pytest
+from inner.estimators import NeighborClassifier, NeighborRegressor
 from matplotlib.figure import Figure
 from sklearn import config_context
 from sklearn.compose import TransformedTargetRegressor
@@ -30,8 +31,6 @@ from nona_sklearn import (
     StepDisplay,
     unwrap,
 )
-from nona_sklearn._estimators.classification import NeighborClassifier
-from nona_sklearn._estimators.regression import NeighborRegressor
 from nona_sklearn.pipelines import UnwrappedClassifier, UnwrappedRegressor
 
 pd = pytest.importorskip("pandas")

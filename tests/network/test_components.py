@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 import torch
+from inner.network import LEAST, relevance, supervised_components
 from sklearn.feature_selection import f_classif, r_regression
 from sklearn.linear_model import LinearRegression, RidgeCV
 from sklearn.preprocessing import OneHotEncoder
 
 from nona_sklearn import NONAClassifier, NONARegressor
-from nona_sklearn._network.extractor import LEAST, relevance, supervised_components
 
 N_ROWS, N_FEATURES = 40, 60
 EXACT = 1e-10  # of float64, after sums over some tens of rows

@@ -10,6 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from inner.network import ExtractorEmbedding, NeighborNetwork
+from inner.training import NEIGHBOR_POOLS, loop
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, cross_val_score
@@ -19,10 +21,6 @@ from torch import nn
 from torch.utils.data import Dataset
 
 from nona_sklearn import FeatureExtractor, NONARegressor, Rows, TrainingOptions
-from nona_sklearn._network.extractor import ExtractorEmbedding
-from nona_sklearn._network.network import NeighborNetwork
-from nona_sklearn._training import loop
-from nona_sklearn._training.net import NEIGHBOR_POOLS
 from nona_sklearn.attention import NONAHead
 from nona_sklearn.embedding import MLPEmbedding
 

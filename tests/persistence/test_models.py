@@ -222,7 +222,7 @@ def test_pickles_of_another_version_warn(monkeypatch):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         pickle.loads(written)
-    monkeypatch.setattr("nona_sklearn._estimators.base.__version__", "9.8.7")
+    monkeypatch.setattr("inner.estimators.base.__version__", "9.8.7")
     with pytest.warns(UserWarning, match=f"pickled by nona_sklearn {__version__}, .* by 9.8.7"):
         again = pickle.loads(written)
     np.testing.assert_array_equal(again.predict(X), reg.predict(X))
@@ -232,7 +232,7 @@ def test_pickles_of_another_version_warn(monkeypatch):
 def test_files_of_another_version_do_not_warn(monkeypatch, tmp_path):
     reg = NONARegressor(**QUICK).fit(X, Y)
     nona_sklearn.save(reg, tmp_path / "model")
-    monkeypatch.setattr("nona_sklearn._estimators.base.__version__", "9.8.7")
+    monkeypatch.setattr("inner.estimators.base.__version__", "9.8.7")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         again = nona_sklearn.load(tmp_path / "model")

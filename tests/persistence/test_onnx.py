@@ -12,6 +12,16 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from inner.data import CALENDAR, TableEncoding, check_table, fit_encoder
+from inner.persistence import (
+    Encoding,
+    Graph,
+    calendar_parts,
+    exportable_snapshot,
+    input_values,
+    text_of,
+    to_onnx,
+)
 from scipy.sparse import csr_array, issparse
 from sklearn.base import clone
 from sklearn.datasets import load_diabetes
@@ -29,19 +39,6 @@ from nona_sklearn import (
     TableEncoder,
     export_onnx,
     onnx_inputs,
-)
-from nona_sklearn._data.column_spec import CALENDAR
-from nona_sklearn._data.table_encoder import fit_encoder
-from nona_sklearn._data.table_encoding import TableEncoding
-from nona_sklearn._data.tables import check_table
-from nona_sklearn._persistence.onnx import (
-    Encoding,
-    Graph,
-    calendar_parts,
-    exportable_snapshot,
-    input_values,
-    text_of,
-    to_onnx,
 )
 from nona_sklearn.similarity import SIMILARITIES, l2
 

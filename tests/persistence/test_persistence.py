@@ -28,6 +28,11 @@ import skops.io
 import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
+from inner.inference import NeighborBank, Neighbors
+from inner.network import from_data, to_data
+from inner.persistence import Decoder, Encoder, UnknownError, codec
+from inner.persistence import file as file_module
+from inner.utils import storable
 from sklearn.base import BaseEstimator, clone
 from sklearn.datasets import load_diabetes
 from sklearn.feature_extraction.text import CountVectorizer
@@ -46,13 +51,6 @@ from nona_sklearn import (
     TableEncoder,
     TrainingOptions,
 )
-from nona_sklearn._inference.bank import NeighborBank
-from nona_sklearn._inference.neighbors import Neighbors
-from nona_sklearn._network.network import from_data, to_data
-from nona_sklearn._persistence import codec
-from nona_sklearn._persistence import file as file_module
-from nona_sklearn._persistence.codec import Decoder, Encoder, UnknownError
-from nona_sklearn._utils import storable
 from nona_sklearn.similarity import SIMILARITIES
 from nona_sklearn.weighting import (
     WEIGHTINGS,

@@ -22,6 +22,9 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from inner.data import source
+from inner.persistence import file as file_module
+from inner.scaling import sharded as sharded_module
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 from sklearn.neighbors import KNeighborsTransformer
@@ -34,9 +37,6 @@ from nona_sklearn import (
     TableEncoder,
     save_shards,
 )
-from nona_sklearn._data import source
-from nona_sklearn._persistence import file as file_module
-from nona_sklearn._scaling import sharded as sharded_module
 
 SCALING = Path(__file__).parents[2] / "docs" / "scaling.md"
 QUICK = {"max_iter": 2, "random_state": 0}
@@ -386,7 +386,7 @@ def test_a_new_folder_is_whole_or_not_there(tmp_path, monkeypatch):
 
     for what in ("write", "Folder.put", "Folder.write"):
         with monkeypatch.context() as patched:
-            patched.setattr(f"nona_sklearn._scaling.sharded.{what}", interrupt)
+            patched.setattr(f"inner.scaling.sharded.{what}", interrupt)
             with pytest.raises(KeyboardInterrupt):
                 save_shards(estimator, folder, 2)
         assert not list(tmp_path.iterdir())

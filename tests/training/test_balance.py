@@ -3,12 +3,11 @@
 import numpy as np
 import pytest
 import torch
+from inner.inference import Evaluation, LabelExclusion, Neighbors
+from inner.training import refine
 from torch import nn
 
 from nona_sklearn import NONAHead, NONARegressor
-from nona_sklearn._inference.evaluation import Evaluation
-from nona_sklearn._inference.neighbors import LabelExclusion, Neighbors
-from nona_sklearn._training.refinement import refine
 from nona_sklearn.losses import NEGLIGIBLE_LOSS, WeightedLoss
 from nona_sklearn.targets import RegressionTargets
 

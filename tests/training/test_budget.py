@@ -12,6 +12,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from inner.data import Sample
+from inner.estimators import fitting
+from inner.network import NeighborNetwork
+from inner.training import Budget, NONANet, Pace, loop, progress, refinement
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from skorch.callbacks import Callback
@@ -25,13 +29,6 @@ from nona_sklearn import (
     SoftStepKNeighborsRegressor,
     TrainingOptions,
 )
-from nona_sklearn._data.sample import Sample
-from nona_sklearn._estimators import fitting
-from nona_sklearn._network.network import NeighborNetwork
-from nona_sklearn._training import loop, progress, refinement
-from nona_sklearn._training.loop import Pace
-from nona_sklearn._training.net import NONANet
-from nona_sklearn._training.progress import Budget
 
 SMALL = {"hidden_layer_sizes": (8,), "n_estimators": 2, "random_state": 0}
 EACH = pytest.mark.parametrize(

@@ -5,15 +5,12 @@ import pickle
 import numpy as np
 import pytest
 import torch
+from inner.inference import Evaluation, Neighbors
+from inner.training import LEAST_GAIN, RETRY_RATE, loop, loss_relative_to_mean, refinement
 from sklearn.base import clone
 from torch import nn
 
 from nona_sklearn import NONAClassifier, NONAHead, NONARegressor, TrainingOptions, load, save
-from nona_sklearn._inference.evaluation import Evaluation
-from nona_sklearn._inference.neighbors import Neighbors
-from nona_sklearn._training import loop, refinement
-from nona_sklearn._training.loop import LEAST_GAIN, RETRY_RATE
-from nona_sklearn._training.refinement import loss_relative_to_mean
 from nona_sklearn.attention.head import prior_mean
 from nona_sklearn.losses import LogLoss
 

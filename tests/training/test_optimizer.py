@@ -1,9 +1,8 @@
 import copy
 
 import torch
+from inner.training import QuietAdamW
 from torch import nn
-
-from nona_sklearn._training.net import QuietAdamW
 
 
 def test_its_steps_are_adamw_s():

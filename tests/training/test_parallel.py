@@ -12,16 +12,12 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from inner.training import NONANet, loop, train_in_threads
+from inner.utils import FairSemaphore, local_seed, threads
 from sklearn.base import clone
 from skorch.callbacks import Callback
 
 from nona_sklearn import NONAClassifier, NONARegressor, TrainingOptions
-from nona_sklearn._training import loop
-from nona_sklearn._training.loop import train_in_threads
-from nona_sklearn._training.net import NONANet
-from nona_sklearn._utils import threads
-from nona_sklearn._utils.random import local_seed
-from nona_sklearn._utils.threads import FairSemaphore
 
 SHORT = {"max_iter": 3, "hidden_layer_sizes": (8,), "random_state": 0}
 

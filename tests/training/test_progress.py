@@ -10,6 +10,8 @@ import joblib
 import numpy as np
 import pytest
 import torch
+from inner.data import source
+from inner.training import Budget, CountedParallel, Progress, progress
 from skorch.callbacks import Callback
 from tqdm import tqdm
 
@@ -19,10 +21,6 @@ from nona_sklearn import (
     SoftStepKNeighborsRegressor,
     TrainingOptions,
 )
-from nona_sklearn._data import source
-from nona_sklearn._training import progress
-from nona_sklearn._training.loop import CountedParallel
-from nona_sklearn._training.progress import Budget, Progress
 
 
 def nona(**params):

@@ -6,17 +6,16 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-
-from nona_sklearn import ClassHead, NONAHead, SoftStep
-from nona_sklearn._estimators.parameters import N_NEIGHBORS
-from nona_sklearn._inference.evaluation import Evaluation
-from nona_sklearn._inference.neighbors import LabelExclusion, Neighbors
-from nona_sklearn._training.refinement import (
+from inner.estimators import N_NEIGHBORS
+from inner.inference import Evaluation, LabelExclusion, Neighbors
+from inner.training import (
     TOLERANCE,
     TOLERANCE_OF_CLASSES,
     fit_n_neighbors,
     refine,
 )
+
+from nona_sklearn import ClassHead, NONAHead, SoftStep
 from nona_sklearn.attention.head import SHRINKAGES
 
 

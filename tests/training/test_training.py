@@ -5,6 +5,25 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from inner.data import Sample
+from inner.inference import Evaluation, LabelExclusion, Neighbors
+from inner.network import NeighborNetwork
+from inner.training import (
+    NEIGHBOR_POOLS,
+    STEPS,
+    STEPS_OF_CLASSES,
+    NONANet,
+    RowBatches,
+    TrainingConfig,
+    count_networks,
+    count_parts,
+    how_many,
+    loop,
+    refine,
+    refinement,
+    resolve_batch_size,
+    train_network,
+)
 from skorch.callbacks import Callback
 from torch import nn
 from torch.utils.data import TensorDataset
@@ -19,22 +38,6 @@ from nona_sklearn import (
     SoftStepKNeighborsRegressor,
     TrainingOptions,
 )
-from nona_sklearn._data.sample import Sample
-from nona_sklearn._inference.evaluation import Evaluation
-from nona_sklearn._inference.neighbors import LabelExclusion, Neighbors
-from nona_sklearn._network.network import NeighborNetwork
-from nona_sklearn._training import loop, refinement
-from nona_sklearn._training.loop import TrainingConfig, count_networks, train_network
-from nona_sklearn._training.net import (
-    NEIGHBOR_POOLS,
-    STEPS,
-    STEPS_OF_CLASSES,
-    NONANet,
-    RowBatches,
-    count_parts,
-    resolve_batch_size,
-)
-from nona_sklearn._training.refinement import how_many, refine
 from nona_sklearn.attention.head import TEMPERATURE_MULTIPLES, TRUST_FACTOR
 from nona_sklearn.losses import ASSoftmaxLoss, LogLoss
 from nona_sklearn.softstep import STEP_MULTIPLES

@@ -5,23 +5,23 @@ import copy
 import numpy as np
 import pytest
 import torch
+from inner.data import TableRows
+from inner.estimators import LEAST_TREND_ROWS
+from inner.inference import with_numbers
+from inner.trend import (
+    MAX_BINS,
+    MAX_CODES,
+    MAX_FITTED_ROWS,
+    N_FOLDS,
+    PENALTIES,
+    AdditiveTrend,
+    LeftOut,
+)
+from inner.utils import MAX_WIDENED
 from sklearn.linear_model import Ridge, RidgeCV
 from threadpoolctl import threadpool_limits
 
 from nona_sklearn import SoftStepKNeighborsRegressor
-from nona_sklearn._data.sample import TableRows
-from nona_sklearn._estimators.architectures import LEAST_TREND_ROWS
-from nona_sklearn._inference.held_out import with_numbers
-from nona_sklearn._trend.additive_trend import (
-    MAX_BINS,
-    MAX_CODES,
-    MAX_FITTED_ROWS,
-    PENALTIES,
-    AdditiveTrend,
-)
-from nona_sklearn._trend.kernel_trend import LeftOut
-from nona_sklearn._trend.trend import N_FOLDS
-from nona_sklearn._utils.validation import MAX_WIDENED
 from nona_sklearn.attention.head import TRUST_FACTOR
 
 RNG = np.random.default_rng(0)

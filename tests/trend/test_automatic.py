@@ -5,6 +5,7 @@ import warnings
 
 import numpy as np
 import pytest
+from inner.estimators import architectures, upgrade_nona, upgrade_softstep
 from scipy import sparse
 from sklearn.base import clone
 from torch import nn
@@ -17,8 +18,6 @@ from nona_sklearn import (
     load,
     save,
 )
-from nona_sklearn._estimators import architectures
-from nona_sklearn._estimators.upgrades import upgrade_nona, upgrade_softstep
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(40, 3))

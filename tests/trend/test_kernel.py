@@ -5,11 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from inner.data import TableRows
+from inner.trend import CONSTANT, Kernel, KernelTrend, LeftOut, choose_kernel, kernel_trend
 from scipy.spatial.distance import cdist
-
-from nona_sklearn._data.sample import TableRows
-from nona_sklearn._trend import kernel_trend
-from nona_sklearn._trend.kernel_trend import CONSTANT, Kernel, KernelTrend, LeftOut, choose_kernel
 
 RNG = np.random.default_rng(0)
 N = 40

@@ -4,6 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from inner.data import TableRows
+from inner.trend import ModelTrend, Numbers, check_model
 from scipy.sparse import csr_array
 from sklearn.base import BaseEstimator, RegressorMixin, clone
 from sklearn.cluster import KMeans
@@ -18,9 +20,6 @@ from sklearn.neighbors import KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVR
-
-from nona_sklearn._data.sample import TableRows
-from nona_sklearn._trend.model_trend import ModelTrend, Numbers, check_model
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(47, 3))

@@ -8,6 +8,9 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from inner.data import TableRows
+from inner.estimators import trained
+from inner.inference import NetworkTrend, with_numbers
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.model_selection import GroupKFold, KFold, cross_val_predict
@@ -27,10 +30,6 @@ from nona_sklearn import (
     save,
     save_shards,
 )
-from nona_sklearn._data.sample import TableRows
-from nona_sklearn._estimators.fitting import trained
-from nona_sklearn._inference.held_out import with_numbers
-from nona_sklearn._inference.network_trend import NetworkTrend
 
 RNG = np.random.default_rng(0)
 TABLE = pd.DataFrame(

@@ -9,6 +9,9 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from inner.data import TableRows
+from inner.inference import with_numbers
+from inner.trend import LEAST_PROBABILITY, Classes, ModelTrend, _scale
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.frozen import FrozenEstimator
@@ -29,10 +32,6 @@ from nona_sklearn import (
     save,
     save_shards,
 )
-from nona_sklearn._data.sample import TableRows
-from nona_sklearn._inference.held_out import with_numbers
-from nona_sklearn._trend.model_trend import LEAST_PROBABILITY, Classes, ModelTrend
-from nona_sklearn._trend.trend import _scale
 
 RNG = np.random.default_rng(0)
 TABLE = pd.DataFrame(
@@ -395,7 +394,7 @@ def test_errors_name_the_trend_before_networks_are_trained(kind, trend, error, m
     def fail(*_, **__):
         raise AssertionError
 
-    monkeypatch.setattr("nona_sklearn._estimators.fitting.train_networks", fail)
+    monkeypatch.setattr("inner.estimators.fitting.train_networks", fail)
     with pytest.raises(ValueError, match=error):
         nona(trend, kind).fit(X[NUMBERS].to_numpy(), Y[:90])
 

@@ -8,6 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from inner.data import TableRows
+from inner.inference import with_numbers
 from sklearn.base import BaseEstimator, RegressorMixin, clone
 from sklearn.compose import make_column_transformer
 from sklearn.dummy import DummyRegressor
@@ -31,8 +33,6 @@ from nona_sklearn import (
     save,
     save_shards,
 )
-from nona_sklearn._data.sample import TableRows
-from nona_sklearn._inference.held_out import with_numbers
 
 RNG = np.random.default_rng(0)
 SIZE = 120
@@ -379,7 +379,7 @@ def test_errors_name_the_trend_before_networks_are_trained(params, error, monkey
     def fail(*_, **__):
         raise AssertionError
 
-    monkeypatch.setattr("nona_sklearn._estimators.fitting.train_networks", fail)
+    monkeypatch.setattr("inner.estimators.fitting.train_networks", fail)
     with pytest.raises(ValueError, match=error):
         nona(**params).fit(TABLE[:90], Y[:90])
 

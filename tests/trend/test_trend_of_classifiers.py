@@ -9,6 +9,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from inner.data import TableRows
+from inner.inference import SHARE, Evaluation, _share_by_log_loss, with_numbers
+from inner.trend import INVERSE_PENALTY
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
 from torch import nn
@@ -21,10 +24,6 @@ from nona_sklearn import (
     load,
     save,
 )
-from nona_sklearn._data.sample import TableRows
-from nona_sklearn._inference.evaluation import Evaluation
-from nona_sklearn._inference.held_out import SHARE, _share_by_log_loss, with_numbers
-from nona_sklearn._trend.trend import INVERSE_PENALTY
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(150, 3))

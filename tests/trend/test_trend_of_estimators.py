@@ -11,13 +11,13 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from inner.data import TableRows
+from inner.inference import SHARE, _number_by_squared_error, with_numbers
+from inner.utils import one_blas_thread
 from sklearn.base import clone
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from nona_sklearn import NONAClassifier, NONARegressor, load, save
-from nona_sklearn._data.sample import TableRows
-from nona_sklearn._inference.held_out import SHARE, _number_by_squared_error, with_numbers
-from nona_sklearn._utils.threads import one_blas_thread
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(150, 3))
@@ -260,7 +260,7 @@ def test_the_share_is_that_of_the_outputs_of_which_a_trend_says_something(seed, 
 
 def test_a_useless_trend_has_a_small_share(monkeypatch):
     """Where it predicts noise, 600 validation rows leave little of it."""
-    from nona_sklearn._trend import kernel_trend
+    from inner.trend import kernel_trend
 
     many = RNG.normal(size=(1200, 2))
     y = np.sin(3 * many[:, 0])

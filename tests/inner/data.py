@@ -1,0 +1,37 @@
+"""Checked rows and columns, encoders, targets and splits: names of ``_data`` for tests."""
+
+from nona_sklearn._data import source
+from nona_sklearn._data.column_spec import (
+    CALENDAR,
+    N_FOLDS,
+    LevelEncoder,
+    TextEncoder,
+    columns_of_targets,
+    cross_fit,
+)
+from nona_sklearn._data.columns import Column
+from nona_sklearn._data.row_values import (
+    check_groups,
+    check_sample_weight,
+    normalize_mean,
+    weighted_quantiles,
+)
+from nona_sklearn._data.sample import Embedded, Sample, TableRows
+from nona_sklearn._data.source import (
+    ALPHAS,
+    DEVIATION,
+    MOST_COMPONENTS,
+    ROWS_PER_CHOICE,
+    ROWS_PER_COMPONENT,
+    LinearScores,
+    SmoothClipScaler,
+    SparseEncoder,
+    TableSource,
+)
+from nona_sklearn._data.splits import N_BLOCKS, Split, split_as_given, split_by_time
+from nona_sklearn._data.table_encoder import TableEncoder, fit_encoder
+from nona_sklearn._data.table_encoding import TableEncoding
+from nona_sklearn._data.tables import Names, check_table, labels_of, names_of_new
+from nona_sklearn._data.targets import ClassTargets, RegressionTargets, find_factors, weigh_classes
+from nona_sklearn._data.times import TimeKind, read_times
+from nona_sklearn._data.training_data import TrainingData

@@ -1,0 +1,60 @@
+"""Neighbours, the bank, indexes and what an `Evaluation` answers, for tests of ``_inference``."""
+
+from nona_sklearn._inference import calibration, evaluation, held_out, influence, relations
+from nona_sklearn._inference.bank import NeighborBank
+from nona_sklearn._inference.calibration import (
+    NOISE_SHARES,
+    _are_about_lowest,
+    _miscoverage,
+    averaged_out,
+    calibrate_on_bank,
+    calibrate_on_held_out,
+    fit_calibration,
+    ranks_of,
+    residuals_apart,
+    shape_of,
+    shared_part,
+)
+from nona_sklearn._inference.distribution import (
+    GRID,
+    NORMAL,
+    Calibration,
+    Discrete,
+    Distribution,
+    GridValues,
+    Noise,
+    Noisy,
+    Widened,
+    draw_levels,
+)
+from nona_sklearn._inference.evaluation import Evaluation
+from nona_sklearn._inference.held_out import (
+    SHARE,
+    HeldOut,
+    ValidationRows,
+    _number_by_squared_error,
+    _share_by_log_loss,
+    converged_networks,
+    credibility_of,
+    fit_shrinkage,
+    outputs_by_chance,
+    predict_held_out,
+    with_numbers,
+)
+from nona_sklearn._inference.index import (
+    ALGORITHMS,
+    BruteIndex,
+    GraphIndex,
+    TransformerIndex,
+    TreeIndex,
+    check_algorithm,
+    make_index,
+)
+from nona_sklearn._inference.neighbors import (
+    LabelExclusion,
+    Neighbors,
+    TimeExclusion,
+    UnknownLevels,
+)
+from nona_sklearn._inference.network_trend import NetworkTrend
+from nona_sklearn._inference.relations import WINDOW, Relation, related_factor
