@@ -133,6 +133,8 @@ class DenseArchitecture(NONAArchitecture):
 class DenseHeadEstimator(TransformerMixin, BaseEstimator):
     """A NONA estimator whose embedding is under a dense head: all else is the same."""
 
+    _scale_of_step = NeighborEstimator._scale_of_step
+
     embed = NeighborEstimator.embed
     transform = NeighborEstimator.transform
     n_estimators_ = NeighborEstimator.n_estimators_
