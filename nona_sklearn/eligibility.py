@@ -1,0 +1,537 @@
+"""Rules that say which rows may be neighbours of a query.
+
+A rule compares columns of the table between a query and a stored row. Rules are joined by ``&``
+and ``|``, and turned by ``~``:
+
+>>> from nona_sklearn.eligibility import distance, same, within
+>>> comparable = (
+...     same("district")
+...     & within("sold", days=365, before=True)
+...     & (distance("latitude", "longitude") < 1609)
+... )
+>>> comparable.columns
+('district', 'sold', 'latitude', 'longitude')
+
+A missing value satisfies no comparison, nor its opposite: a row of unknown age is neither within
+five years of a query nor outside of them.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ._utils.storable import storable
+from ._utils.validation import is_real
+
+__all__ = ["Eligibility", "differs", "distance", "pairs", "same", "within"]
+
+EARTH_RADIUS = 6_371_008.8  # metres, the mean radius
+TIMES = "date", "duration"  # kinds of columns that are in seconds
+SIGNS = {"<": torch.lt, "<=": torch.le, ">": torch.gt, ">=": torch.ge}
+OPPOSITE = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}
+
+
+class Compared(Protocol):
+    """The columns of some queries and of stored rows, side by side."""
+
+    def numbers(self, column: Any) -> tuple[Tensor, Tensor]:
+        """Return a column as float64, (q,) of the queries and (n,) of the rows.
+
+        Missing values are NaN. Categories are numbered, and times are in seconds.
+        """
+
+    def values(self, column: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Return a column as given, (q,) of the queries and (n,) of the rows."""
+
+
+class Eligibility(ABC):
+    """Base class of the rules that a pair of a query and a stored row satisfies or not.
+
+    ``rule & other``, ``rule | other`` and ``~rule`` are rules. :func:`same`, :func:`differs`,
+    :func:`within`, :func:`distance` and :func:`pairs` make the rules that compare columns.
+    """
+
+    @property
+    @abstractmethod
+    def columns(self) -> tuple[Any, ...]:
+        """Names of the columns that are compared, in the order of their first use."""
+
+    @property
+    @abstractmethod
+    def parts(self) -> tuple[Eligibility, ...]:
+        """The rules that compare columns, of which this rule consists."""
+
+    @abstractmethod
+    def __call__(self, compared: Compared) -> Tensor:
+        """Return which pairs satisfy the rule, bool (q, n)."""
+
+    @abstractmethod
+    def __invert__(self) -> Eligibility:
+        """Return the opposite rule."""
+
+    @abstractmethod
+    def check(self, column: Any, kind: str, values: np.ndarray) -> None:
+        """Raise a ValueError if the rule cannot compare a column.
+
+        Parameters
+        ----------
+        column : str or int
+            Name of the column.
+        kind : {'number', 'duration', 'date', 'category', 'text', 'empty'}
+            Kind of its values.
+        values : ndarray of shape (n,)
+            The values, with missing ones.
+        """
+
+    def __and__(self, other: Eligibility) -> Eligibility:
+        """Return the rule that is satisfied if both are."""
+        return _join(All, self, other)
+
+    def __or__(self, other: Eligibility) -> Eligibility:
+        """Return the rule that is satisfied if at least one of both is."""
+        return _join(AtLeastOne, self, other)
+
+    def __bool__(self) -> bool:
+        raise TypeError("join rules by & and |, and turn them by ~: and, or, not join no rules")
+
+
+# -- rules that join rules ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Joined(Eligibility):
+    """Several rules as one."""
+
+    rules: tuple[Eligibility, ...]
+
+    @property
+    def columns(self) -> tuple[Any, ...]:
+        return tuple(dict.fromkeys(column for rule in self.rules for column in rule.columns))
+
+    @property
+    def parts(self) -> tuple[Eligibility, ...]:
+        return tuple(part for rule in self.rules for part in rule.parts)
+
+    def check(self, column: Any, kind: str, values: np.ndarray) -> None:
+        for part in self.parts:
+            if column in part.columns:
+                part.check(column, kind, values)
+
+    def _in_words(self, sign: str) -> str:
+        inner = (f"({rule!r})" if isinstance(rule, Joined) else repr(rule) for rule in self.rules)
+        return f" {sign} ".join(inner)
+
+
+@storable
+@dataclass(frozen=True, repr=False)
+class All(Joined):
+    """Rules that are all satisfied."""
+
+    def __call__(self, compared: Compared) -> Tensor:
+        satisfied = self.rules[0](compared)
+        for rule in self.rules[1:]:
+            satisfied &= rule(compared)
+        return satisfied
+
+    def __invert__(self) -> Eligibility:
+        return AtLeastOne(tuple(~rule for rule in self.rules))
+
+    def __repr__(self) -> str:
+        return self._in_words("&")
+
+
+@storable
+@dataclass(frozen=True, repr=False)
+class AtLeastOne(Joined):
+    """Rules at least one of which is satisfied."""
+
+    def __call__(self, compared: Compared) -> Tensor:
+        satisfied = self.rules[0](compared)
+        for rule in self.rules[1:]:
+            satisfied |= rule(compared)
+        return satisfied
+
+    def __invert__(self) -> Eligibility:
+        return All(tuple(~rule for rule in self.rules))
+
+    def __repr__(self) -> str:
+        return self._in_words("|")
+
+
+def _join(kind: type[Joined], first: Eligibility, second: Any) -> Eligibility:
+    if not isinstance(second, Eligibility):
+        remedy = ": put its comparison in parentheses" if isinstance(second, Distance) else ""
+        raise TypeError(f"a rule can be joined with a rule only, got {second!r:.100}{remedy}")
+    members = (rule.rules if isinstance(rule, kind) else (rule,) for rule in (first, second))
+    return kind(tuple(rule for rules in members for rule in rules))
+
+
+# -- rules that compare columns ----------------------------------------------------------------
+
+
+@dataclass(frozen=True, repr=False)
+class Comparison(Eligibility):
+    """A rule that compares one or two columns, or the opposite of one."""
+
+    @property
+    def parts(self) -> tuple[Eligibility, ...]:
+        return (self,)
+
+    def __invert__(self) -> Eligibility:
+        return replace(self, opposite=not self.opposite)  # type: ignore[attr-defined]
+
+
+@storable
+@dataclass(frozen=True, repr=False)
+class Same(Comparison):
+    """The values of a column are equal."""
+
+    column: Any
+    opposite: bool = False
+
+    @property
+    def columns(self) -> tuple[Any, ...]:
+        return (self.column,)
+
+    def check(self, column: Any, kind: str, values: np.ndarray) -> None:
+        if kind == "text":
+            raise ValueError(f"same({column!r}) needs a column of values that repeat, got texts")
+
+    def __call__(self, compared: Compared) -> Tensor:
+        query, row = _against(*compared.numbers(self.column))
+        if not self.opposite:
+            return query == row
+        return (query < row) | (query > row)  # NaN is neither
+
+    def __repr__(self) -> str:
+        return f"{'differs' if self.opposite else 'same'}({self.column!r})"
+
+
+@storable
+@dataclass(frozen=True, repr=False)
+class Within(Comparison):
+    """The values of a column differ by at most a width."""
+
+    column: Any
+    width: float  # in units of the column, or in seconds
+    of_times: bool = False
+    before: bool = False
+    opposite: bool = False
+
+    @property
+    def columns(self) -> tuple[Any, ...]:
+        return (self.column,)
+
+    def check(self, column: Any, kind: str, values: np.ndarray) -> None:
+        if kind not in ("number", *TIMES, "empty"):
+            raise ValueError(
+                f"{self!r} needs a column of numbers, dates or durations, got one of kind {kind!r}"
+            )
+        if kind in TIMES and not self.of_times:
+            raise ValueError(
+                f"{self!r} must have its width as a time, such as "
+                f"within({column!r}, days={self.width:g}), since column {column!r} holds {kind}s"
+            )
+        if kind == "number" and self.of_times:
+            raise ValueError(
+                f"{self!r} must have a number as its width, since column {column!r} holds numbers"
+            )
+
+    def __call__(self, compared: Compared) -> Tensor:
+        query, row = _against(*compared.numbers(self.column))
+        difference = query - row
+        if not self.before:
+            difference.abs_()
+            return difference > self.width if self.opposite else difference <= self.width
+        if self.opposite:
+            return (difference > self.width) | (difference <= 0)
+        return (difference <= self.width) & (difference > 0)
+
+    def __repr__(self) -> str:
+        width = repr(timedelta(seconds=self.width)) if self.of_times else f"{self.width:g}"
+        before = ", before=True" if self.before else ""
+        return f"{'~' if self.opposite else ''}within({self.column!r}, {width}{before})"
+
+
+@storable
+@dataclass(frozen=True, repr=False)
+class Near(Comparison):
+    """The distance of two places on the earth compares with a number of metres."""
+
+    latitude: Any
+    longitude: Any
+    sign: str  # of SIGNS
+    metres: float
+
+    @property
+    def columns(self) -> tuple[Any, ...]:
+        return self.latitude, self.longitude
+
+    def check(self, column: Any, kind: str, values: np.ndarray) -> None:
+        if kind not in ("number", "empty"):
+            raise ValueError(f"{self!r} needs numbers in column {column!r}, got {kind!r}")
+        limit = 90 if column == self.latitude else 360
+        if len(beyond := values[abs(values) > limit]):
+            raise ValueError(
+                f"{self!r} needs degrees from {-limit} to {limit} in column {column!r}, got "
+                f"{beyond[0]:g}"
+            )
+
+    def __call__(self, compared: Compared) -> Tensor:
+        squares = squared_chords(*map(compared.numbers, self.columns))
+        # An arc grows with its chord, which takes no trigonometry for each pair.
+        limit = (2 * math.sin(min(self.metres / EARTH_RADIUS, math.pi) / 2)) ** 2
+        return SIGNS[self.sign](squares, limit)
+
+    def __invert__(self) -> Eligibility:
+        return replace(self, sign=OPPOSITE[self.sign])
+
+    def __repr__(self) -> str:
+        return f"distance({self.latitude!r}, {self.longitude!r}) {self.sign} {self.metres:g}"
+
+
+@storable
+@dataclass(frozen=True, repr=False)
+class Pairs(Comparison):
+    """A function returns True for the pair."""
+
+    function: Callable[[dict[Any, np.ndarray], dict[Any, np.ndarray]], Any]
+    names: tuple[Any, ...]
+    opposite: bool = False
+
+    @property
+    def columns(self) -> tuple[Any, ...]:
+        return self.names
+
+    def check(self, column: Any, kind: str, values: np.ndarray) -> None:
+        pass
+
+    def __call__(self, compared: Compared) -> Tensor:
+        values = {name: compared.values(name) for name in self.names}
+        queries, rows = ({name: part[i] for name, part in values.items()} for i in (0, 1))
+        result = np.asarray(self.function(queries, rows))
+        shape = tuple(len(values[self.names[0]][i]) for i in (0, 1))
+        if result.dtype != bool or result.shape != shape:
+            raise ValueError(
+                f"{self!r} must return bool of shape {shape}, for the queries and the rows, got "
+                f"{result.dtype} of shape {result.shape}"
+            )
+        satisfied = torch.from_numpy(result)
+        return ~satisfied if self.opposite else satisfied
+
+    def __repr__(self) -> str:
+        name = getattr(self.function, "__name__", repr(self.function))
+        return f"{'~' if self.opposite else ''}pairs({name}, {', '.join(map(repr, self.names))})"
+
+
+def _against(query: Tensor, row: Tensor) -> tuple[Tensor, Tensor]:
+    """Return numbers (q,) and (n,) as (q, 1) and (1, n)."""
+    return query[:, None], row[None]
+
+
+def squared_chords(latitudes: tuple[Tensor, Tensor], longitudes: tuple[Tensor, Tensor]) -> Tensor:
+    """Return squared distances (q, n) through a globe of radius 1, of places in degrees.
+
+    They are exact to about 1e-15: to 0.01 m at a distance of 1 m on the earth.
+    """
+    query, row = (_on_globe(*place) for place in zip(latitudes, longitudes, strict=True))
+    return (2 - 2 * query @ row.mT).clamp_min_(0)
+
+
+def _on_globe(latitude: Tensor, longitude: Tensor) -> Tensor:
+    """Return places as vectors (n, 3) of length 1."""
+    latitude, longitude = latitude.deg2rad(), longitude.deg2rad()
+    ring = latitude.cos()
+    return torch.stack([ring * longitude.cos(), ring * longitude.sin(), latitude.sin()], dim=1)
+
+
+# -- what users call ---------------------------------------------------------------------------
+
+
+def same(column: Any) -> Eligibility:
+    """Admit rows that have the query's value of a column.
+
+    Parameters
+    ----------
+    column : str or int
+        Name of the column, or its number in an array.
+
+    Returns
+    -------
+    Eligibility
+        The rule.
+
+    Examples
+    --------
+    >>> from nona_sklearn.eligibility import same
+    >>> same("district") & ~same("owner")
+    same('district') & differs('owner')
+    """
+    return Same(_check_column(column))
+
+
+def differs(column: Any) -> Eligibility:
+    """Admit rows whose value of a column is not the query's, as ``~same(column)``.
+
+    Parameters
+    ----------
+    column : str or int
+        Name of the column, or its number in an array.
+
+    Returns
+    -------
+    Eligibility
+        The rule.
+
+    Examples
+    --------
+    >>> from nona_sklearn.eligibility import differs
+    >>> differs("hospital")
+    differs('hospital')
+    """
+    return ~same(column)
+
+
+def within(
+    column: Any, width: float | timedelta | None = None, *, before: bool = False, **duration: float
+) -> Eligibility:
+    """Admit rows whose value of a column differs from the query's by at most a width.
+
+    Parameters
+    ----------
+    column : str or int
+        Name of the column, or its number in an array.
+    width : float or timedelta, default=None
+        Largest difference, in units of the column. For dates and durations, a timedelta, or
+        keywords of one.
+    before : bool, default=False
+        Whether the row's value must be below the query's: an earlier date.
+    **duration : float
+        The width of dates or durations, as in ``timedelta(days=365)``.
+
+    Returns
+    -------
+    Eligibility
+        The rule.
+
+    Raises
+    ------
+    ValueError
+        If there is no width, more than one, or a negative one.
+
+    Examples
+    --------
+    >>> from nona_sklearn.eligibility import within
+    >>> within("age", 5) & within("sold", days=365, before=True)
+    within('age', 5) & within('sold', datetime.timedelta(days=365), before=True)
+    """
+    if (width is None) == (not duration):
+        raise ValueError(
+            f"within({column!r}) needs one width: a number, a timedelta, or keywords such as "
+            f"days=365, got width={width!r} and {duration}"
+        )
+    given: Any = timedelta(**duration) if width is None else width
+    if isinstance(given, np.timedelta64):
+        given = given.astype("timedelta64[us]").item()
+    of_times = isinstance(given, timedelta)
+    length = given.total_seconds() if of_times else given
+    if not is_real(length, 0, sys.float_info.max):
+        raise ValueError(f"width must be a number or a time of at least 0, got {given!r}")
+    return Within(_check_column(column), float(length), of_times, bool(before))
+
+
+@dataclass(frozen=True)
+class Distance:
+    """The distance of two places on the earth, in metres, which a comparison makes a rule."""
+
+    latitude: Any
+    longitude: Any
+
+    def __lt__(self, metres: float) -> Eligibility:
+        return self._compare("<", metres)
+
+    def __le__(self, metres: float) -> Eligibility:
+        return self._compare("<=", metres)
+
+    def __gt__(self, metres: float) -> Eligibility:
+        return self._compare(">", metres)
+
+    def __ge__(self, metres: float) -> Eligibility:
+        return self._compare(">=", metres)
+
+    def _compare(self, sign: str, metres: float) -> Eligibility:
+        if not is_real(metres, 0, sys.float_info.max):
+            raise ValueError(f"a distance is compared with metres of at least 0, got {metres!r}")
+        return Near(self.latitude, self.longitude, sign, float(metres))
+
+
+def distance(latitude: Any, longitude: Any) -> Distance:
+    """Compare the distance of a row from the query with a number of metres.
+
+    The distance is that of a great circle on a globe of radius 6,371 km, which is within 0.6 % of
+    the distance on the earth.
+
+    Parameters
+    ----------
+    latitude, longitude : str or int
+        Names of the columns, or their numbers in an array, of degrees.
+
+    Returns
+    -------
+    Distance
+        ``<``, ``<=``, ``>`` and ``>=`` with a number of metres return a rule.
+
+    Examples
+    --------
+    >>> from nona_sklearn.eligibility import distance
+    >>> distance("latitude", "longitude") < 1609
+    distance('latitude', 'longitude') < 1609
+    """
+    return Distance(_check_column(latitude), _check_column(longitude))
+
+
+def pairs(function: Callable[[dict, dict], Any], columns: Sequence[Any]) -> Eligibility:
+    """Admit rows for which a function of the queries' and the rows' values returns True.
+
+    Parameters
+    ----------
+    function : callable
+        Takes two dicts, of arrays (n_queries,) and of arrays (n_rows,) by column, and returns
+        bool of shape (n_queries, n_rows). A saved file cannot hold a function.
+    columns : sequence of str or int
+        Names of the columns that the function reads, at least one.
+
+    Returns
+    -------
+    Eligibility
+        The rule.
+
+    Examples
+    --------
+    >>> from nona_sklearn.eligibility import pairs
+    >>> def no_more_rooms(queries, rows):
+    ...     return rows["rooms"] <= queries["rooms"][:, None]
+    >>> pairs(no_more_rooms, columns=["rooms"])
+    pairs(no_more_rooms, 'rooms')
+    """
+    if not callable(function):
+        raise TypeError(f"function must be callable, got {function!r:.100}")
+    if isinstance(columns, str) or not columns:
+        raise ValueError(f"columns must be a list of at least one column, got {columns!r}")
+    return Pairs(function, tuple(map(_check_column, columns)))
+
+
+def _check_column(column: Any) -> Any:
+    if not isinstance(column, str | int) or isinstance(column, bool):
+        raise TypeError(f"a column must be named by a str or an int, got {column!r:.100}")
+    return column
