@@ -187,9 +187,6 @@ class Comparison(Eligibility):
     def parts(self) -> tuple[Eligibility, ...]:
         return (self,)
 
-    def __invert__(self) -> Eligibility:
-        return replace(self, opposite=not self.opposite)  # type: ignore[attr-defined]
-
 
 @storable
 @dataclass(frozen=True, repr=False)
@@ -212,6 +209,9 @@ class Same(Comparison):
         if not self.opposite:
             return query == row
         return (query < row) | (query > row)  # NaN is neither
+
+    def __invert__(self) -> Eligibility:
+        return replace(self, opposite=not self.opposite)
 
     def __repr__(self) -> str:
         return f"{'differs' if self.opposite else 'same'}({self.column!r})"
@@ -256,6 +256,9 @@ class Within(Comparison):
         if self.opposite:
             return (difference > self.width) | (difference <= 0)
         return (difference <= self.width) & (difference > 0)
+
+    def __invert__(self) -> Eligibility:
+        return replace(self, opposite=not self.opposite)
 
     def __repr__(self) -> str:
         width = repr(timedelta(seconds=self.width)) if self.of_times else f"{self.width:g}"
@@ -328,6 +331,9 @@ class Pairs(Comparison):
             )
         satisfied = torch.from_numpy(result)
         return ~satisfied if self.opposite else satisfied
+
+    def __invert__(self) -> Eligibility:
+        return replace(self, opposite=not self.opposite)
 
     def __repr__(self) -> str:
         name = getattr(self.function, "__name__", repr(self.function))
