@@ -31,7 +31,7 @@ import torch
 from torch import Tensor
 
 from ._utils.storable import storable
-from ._utils.validation import is_real
+from ._utils.validation import is_real, is_whole
 
 __all__ = ["Eligibility", "differs", "distance", "pairs", "same", "within"]
 
@@ -52,6 +52,13 @@ class Compared(Protocol):
 
     def values(self, column: Any) -> tuple[np.ndarray, np.ndarray]:
         """Return a column as given, (q,) of the queries and (n,) of the rows."""
+
+    @property
+    def excluded(self) -> Tensor | None:
+        """Pairs (q, n) that are excluded whatever a rule says, such as a row and itself."""
+
+    def __getitem__(self, queries: Tensor) -> Compared:
+        """Return some of the queries."""
 
 
 class Eligibility(ABC):
@@ -100,6 +107,35 @@ class Eligibility(ABC):
     def __or__(self, other: Eligibility) -> Eligibility:
         """Return the rule that is satisfied if at least one of both is."""
         return _join(AtLeastOne, self, other)
+
+    def at_least(self, min_neighbors: int, relax: Sequence[Eligibility] = ()) -> AtLeast:
+        """Require a number of rows that satisfy the rule, or else a wider one.
+
+        Parameters
+        ----------
+        min_neighbors : int
+            Least number of eligible rows of a query.
+        relax : sequence of Eligibility, default=()
+            Rules for queries with fewer rows, in the order in which they are tried. A query that
+            has too few rows by the last rule has no neighbour: a regressor predicts NaN.
+
+        Returns
+        -------
+        AtLeast
+            The rule with its requirement, which can no longer be joined.
+
+        Examples
+        --------
+        >>> from nona_sklearn.eligibility import within
+        >>> within("age", 5).at_least(3, relax=[within("age", 10)])
+        within('age', 5).at_least(3, relax=[within('age', 10)])
+        """
+        if not is_whole(min_neighbors, 1):
+            raise ValueError(f"min_neighbors must be an int of at least 1, got {min_neighbors!r}")
+        for rule in relax:
+            if not isinstance(rule, Eligibility) or isinstance(rule, AtLeast):
+                raise TypeError(f"relax must hold rules, such as same('district'), got {rule!r}")
+        return AtLeast(self, int(min_neighbors), tuple(relax))
 
     def __bool__(self) -> bool:
         raise TypeError("join rules by & and |, and turn them by ~: and, or, not join no rules")
@@ -168,7 +204,64 @@ class AtLeastOne(Joined):
         return self._in_words("|")
 
 
+@storable
+@dataclass(frozen=True, repr=False)
+class AtLeast(Eligibility):
+    """A rule that enough rows satisfy, or else the first of wider rules that they do."""
+
+    rule: Eligibility
+    min_neighbors: int
+    relax: tuple[Eligibility, ...] = ()
+
+    @property
+    def columns(self) -> tuple[Any, ...]:
+        rules = self.rule, *self.relax
+        return tuple(dict.fromkeys(column for rule in rules for column in rule.columns))
+
+    @property
+    def parts(self) -> tuple[Eligibility, ...]:
+        return self.rule.parts
+
+    def check(self, column: Any, kind: str, values: np.ndarray) -> None:
+        for rule in (self.rule, *self.relax):
+            if column in rule.columns:
+                rule.check(column, kind, values)
+
+    def __call__(self, compared: Compared) -> Tensor:
+        satisfied = self._admit(self.rule, compared)
+        for rule in self.relax:
+            lacking = self._lack(satisfied)
+            if lacking.any():
+                satisfied[lacking] = self._admit(rule, compared[lacking])
+        satisfied[self._lack(satisfied)] = False
+        return satisfied
+
+    def _admit(self, rule: Eligibility, compared: Compared) -> Tensor:
+        satisfied = rule(compared)
+        if compared.excluded is not None:
+            satisfied[compared.excluded] = False
+        return satisfied
+
+    def _lack(self, satisfied: Tensor) -> Tensor:
+        return satisfied.sum(dim=1) < self.min_neighbors
+
+    def __and__(self, other: Eligibility) -> Eligibility:
+        raise TypeError(f"join rules before at_least, got {self!r}")
+
+    __or__ = __and__
+
+    def __invert__(self) -> Eligibility:
+        raise TypeError(f"{self!r} has no opposite: turn rules before at_least")
+
+    def __repr__(self) -> str:
+        rule = f"({self.rule!r})" if isinstance(self.rule, Joined) else repr(self.rule)
+        relax = f", relax=[{', '.join(map(repr, self.relax))}]" if self.relax else ""
+        return f"{rule}.at_least({self.min_neighbors}{relax})"
+
+
 def _join(kind: type[Joined], first: Eligibility, second: Any) -> Eligibility:
+    if isinstance(second, AtLeast):
+        raise TypeError(f"join rules before at_least, got {second!r}")
     if not isinstance(second, Eligibility):
         remedy = ": put its comparison in parentheses" if isinstance(second, Distance) else ""
         raise TypeError(f"a rule can be joined with a rule only, got {second!r:.100}{remedy}")
@@ -291,10 +384,10 @@ class Near(Comparison):
             )
 
     def __call__(self, compared: Compared) -> Tensor:
-        squares = squared_chords(*map(compared.numbers, self.columns))
-        # An arc grows with its chord, which takes no trigonometry for each pair.
-        limit = (2 * math.sin(min(self.metres / EARTH_RADIUS, math.pi) / 2)) ** 2
-        return SIGNS[self.sign](squares, limit)
+        length = chords(*map(compared.numbers, self.columns))
+        # An arc grows with its chord, which takes no trigonometry for a pair.
+        limit = 2 * math.sin(min(self.metres / EARTH_RADIUS, math.pi) / 2)
+        return SIGNS[self.sign](length, limit)
 
     def __invert__(self) -> Eligibility:
         return replace(self, sign=OPPOSITE[self.sign])
@@ -345,13 +438,11 @@ def _against(query: Tensor, row: Tensor) -> tuple[Tensor, Tensor]:
     return query[:, None], row[None]
 
 
-def squared_chords(latitudes: tuple[Tensor, Tensor], longitudes: tuple[Tensor, Tensor]) -> Tensor:
-    """Return squared distances (q, n) through a globe of radius 1, of places in degrees.
-
-    They are exact to about 1e-15: to 0.01 m at a distance of 1 m on the earth.
-    """
+def chords(latitudes: tuple[Tensor, Tensor], longitudes: tuple[Tensor, Tensor]) -> Tensor:
+    """Return distances (q, n) through a globe of radius 1, of places in degrees."""
     query, row = (_on_globe(*place) for place in zip(latitudes, longitudes, strict=True))
-    return (2 - 2 * query @ row.mT).clamp_min_(0)
+    # A matrix product would place a row up to 0.1 m from an equal one.
+    return torch.cdist(query, row, compute_mode="donot_use_mm_for_euclid_dist")
 
 
 def _on_globe(latitude: Tensor, longitude: Tensor) -> Tensor:

@@ -233,6 +233,7 @@ class Sample:
     groups: Tensor | None = None  # (n,), codes; rows of a group are no neighbours in training
     times: Tensor | None = None  # (n,), float64; a row is a neighbour of later rows only
     offset: Tensor | None = None  # shape of y, an encoded, cross-fitted trend
+    compared: Tensor | None = None  # (n, n_columns), of the columns that a rule compares
 
     def __len__(self) -> int:
         return len(self.y)
@@ -289,12 +290,13 @@ class Embedded:
     times: Tensor | None = None  # (n_queries,); neighbours are earlier
     added: Tensor | None = None  # (n_queries, n_outputs), effect of unknown levels
     inputs: TableRows | None = None  # inputs of the trend, if there is one
+    compared: Tensor | None = None  # (n_queries, n_columns), of the columns that rules compare
 
     def __len__(self) -> int:
         return len(self.embeddings)
 
     def __getitem__(self, rows: np.ndarray | slice) -> Embedded:
         """Return the given queries."""
-        names = "embeddings", "row_labels", "ids", "times", "added", "inputs"
+        names = "embeddings", "row_labels", "ids", "times", "added", "inputs", "compared"
         parts = {name: getattr(self, name) for name in names}
         return replace(self, **{n: part[rows] for n, part in parts.items() if part is not None})

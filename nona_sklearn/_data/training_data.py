@@ -18,6 +18,7 @@ from .._utils.tables import columns_at, is_frame, rows_of, target_names_of, warn
 from .._utils.validation import check_lengths, naming
 from .columns import Column, read_columns
 from .row_values import RowSelection, check_sample_weight, log_prior, multiply, number_groups
+from .rule_columns import RuleColumns, StoredRule
 from .sample import Sample
 from .source import Source
 from .splits import WINDOW, Split, split_as_given, split_by_time
@@ -53,6 +54,7 @@ class TrainingData:
     group_names: np.ndarray | None = None  # (n_groups,), ordered by group code
     levels: np.ndarray | None = None  # int32 (n, n_categories), codes of the levels
     table: Any = None  # features as given: array, sparse matrix, DataFrame or Rows
+    rule: StoredRule | None = None  # of rows that may be neighbours; None: all may
 
     def __len__(self) -> int:
         return len(self.sample)
@@ -88,6 +90,7 @@ class TrainingData:
         class_weight: Any = None,
         times: Any = None,
         half_life: Any = None,
+        eligibility: Any = None,
     ) -> TrainingData:
         """Return the checked training rows, to which source and targets are fitted."""
         names = Names.of(X, y)
@@ -144,10 +147,23 @@ class TrainingData:
             time = time.fading(half_life, selected_times)
             row_times = torch.from_numpy(selected_times)
 
-        sample = Sample(encoded_X, encoded_y, selection.log_prior, group_codes, row_times)
+        rule, compared = None, None
+        if eligibility is not None:
+            columns, compared = RuleColumns.fit(eligibility, table)
+            rule = StoredRule(eligibility, columns)
+
+        sample = Sample(
+            encoded_X,
+            encoded_y,
+            selection.log_prior,
+            group_codes,
+            row_times,
+            compared=compared,
+        )
         names = names[selection.indices]
         return cls(
-            sample, values, selection, names, class_factors, time, group_names, levels, table
+            *(sample, values, selection, names, class_factors, time),
+            *(group_names, levels, table, rule),
         )
 
     def splits(
@@ -263,9 +279,10 @@ class ValidationSet:
             times = None
             if data.time is not None and data.time.column is not None:
                 times = torch.from_numpy(read_query_times(data.time, self.X, feature_names))
+            compared = None if data.rule is None else data.rule.columns.read(self.X)
         weights = self._row_weights(targets, values, data.class_factors)
         prior = log_prior(weights, float(weights.max()))
-        return Sample(X, targets.encode(values), prior, times=times)
+        return Sample(X, targets.encode(values), prior, times=times, compared=compared)
 
     def weights(
         self, targets: Targets, values: Tensor, class_factors: list[Factors] | None

@@ -96,6 +96,7 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         groups: Any = None,
         sample_weight: Any = None,
         times: Any = None,
+        eligibility: Any = None,
         X_val: Any = None,
         y_val: Any = None,
         sample_weight_val: Any = None,
@@ -127,6 +128,11 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
             to it in time. After fit, rows of the bank (``predict(None)``) are predicted from
             earlier rows only; if the times are a column of `X`, so are all queries. None: rows
             have no order.
+        eligibility : Eligibility, default=None
+            Rule that says which rows may be neighbours of a row, such as ``same("district")``, of
+            :mod:`nona_sklearn.eligibility`, in training, validation and leave-one-out, and of
+            queries. It compares columns of `X`, which stay features. A trend is fitted to all
+            rows. None: all rows may be neighbours.
         X_val : {array-like, sparse matrix} of shape (n_val, n_features), default=None
             Validation rows, on which no network is trained. `validation_fraction` then sets no
             rows aside. With `groups`, the validation rows belong to new groups; with an array of
@@ -180,6 +186,7 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
                 groups=groups,
                 sample_weight=sample_weight,
                 times=times,
+                eligibility=eligibility,
                 X_val=X_val,
                 y_val=y_val,
                 sample_weight_val=sample_weight_val,
@@ -321,7 +328,9 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
 
     # -- queries of the bank -------------------------------------------------------------
 
-    def neighbor_weights(self, X: Any = None, *, tolerance: float = 0.0) -> csr_array:
+    def neighbor_weights(
+        self, X: Any = None, *, tolerance: float = 0.0, eligibility: Any = None
+    ) -> csr_array:
         """Compute the weight of each row of the bank in the prediction of each query.
 
         Parameters
@@ -331,6 +340,9 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         tolerance : float, default=0.0
             Weights up to this value are set to 0, and the remaining weights are scaled to sum
             to 1.
+        eligibility : Eligibility or bool array of shape (n_queries, n_neighbors), default=None
+            Rule or mask of the rows that may be neighbours, in place of the rule given to fit;
+            see :mod:`nona_sklearn.eligibility`. None: the rule given to fit, if any.
 
         Returns
         -------
@@ -355,7 +367,7 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         """
         if not is_real(tolerance, 0, math.inf):
             raise ValueError(f"tolerance must not be negative, got {tolerance!r}")
-        _, evaluation = evaluate(self, X)
+        _, evaluation = evaluate(self, X, eligibility=eligibility)
         weights = evaluation.sparse_weights(tolerance)
         empty = torch.from_numpy(np.diff(weights.indptr) == 0)
         if (isolated := evaluation.isolated) is not None:
@@ -365,7 +377,12 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         return weights
 
     def heaviest_neighbors(
-        self, X: Any = None, n_neighbors: int = 5, *, return_names: bool = False
+        self,
+        X: Any = None,
+        n_neighbors: int = 5,
+        *,
+        return_names: bool = False,
+        eligibility: Any = None,
     ) -> tuple[np.ndarray, np.ndarray]:
         """Find the neighbours with the largest weights, in descending order.
 
@@ -377,6 +394,9 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
             Number of neighbours of a query.
         return_names : bool, default=False
             Whether to return names instead of ids.
+        eligibility : Eligibility or bool array of shape (n_queries, n_neighbors), default=None
+            Rule or mask of the rows that may be neighbours, in place of the rule given to fit;
+            see :mod:`nona_sklearn.eligibility`. None: the rule given to fit, if any.
 
         Returns
         -------
@@ -413,10 +433,10 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         (array([[0.5, 0.5, 0. ]]), array([[2, 3, 1]]))
         """
         check_flag("return_names", return_names)
-        fitted, evaluation = evaluate(self, X)
+        fitted, evaluation = evaluate(self, X, eligibility=eligibility)
         check_n_neighbors(n_neighbors, len(fitted.bank_) - (X is None))
         weights, positions, _ = evaluation.with_nearest(n_neighbors).heaviest(n_neighbors)
-        earlier = evaluation.only_earlier(positions).cpu().numpy()
+        earlier = evaluation.only_admitted(positions).cpu().numpy()
         return weights.cpu().numpy(), ids_or_names(fitted.bank_, earlier, return_names)
 
     @property
@@ -433,6 +453,7 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         return_distance: Literal[True] = True,
         *,
         return_names: bool = False,
+        eligibility: Any = None,
     ) -> tuple[np.ndarray, np.ndarray]: ...
 
     @overload
@@ -443,6 +464,7 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         *,
         return_distance: Literal[False],
         return_names: bool = False,
+        eligibility: Any = None,
     ) -> np.ndarray: ...
 
     @overload
@@ -453,6 +475,7 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         return_distance: Literal[False],
         *,
         return_names: bool = False,
+        eligibility: Any = None,
     ) -> np.ndarray: ...
 
     def kneighbors(
@@ -462,6 +485,7 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         return_distance: bool = True,
         *,
         return_names: bool = False,
+        eligibility: Any = None,
     ) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
         """Find the nearest rows in the learned space, in the order of their distances.
 
@@ -481,6 +505,9 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
             Whether to return the distances.
         return_names : bool, default=False
             Whether to return names instead of ids.
+        eligibility : Eligibility or bool array of shape (n_queries, n_neighbors), default=None
+            Rule or mask of the rows that may be neighbours, in place of the rule given to fit;
+            see :mod:`nona_sklearn.eligibility`. None: the rule given to fit, if any.
 
         Returns
         -------
@@ -518,7 +545,7 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         check_flag("return_distance", return_distance)
         check_flag("return_names", return_names)
         k = number_of_neighbors(self, n_neighbors)
-        fitted, evaluation = evaluate(self, X)
+        fitted, evaluation = evaluate(self, X, eligibility=eligibility)
         check_n_neighbors(k, len(fitted.bank_) - (X is None))
         distances, positions = evaluation.nearest(k)
         labels = ids_or_names(fitted.bank_, positions.cpu().numpy(), return_names)
@@ -529,7 +556,7 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         """Names of the targets: the name of the Series or of the DataFrame's columns; or None."""
         return self.bank_.target_names
 
-    def neighborhood(self, X: Any = None) -> Table:
+    def neighborhood(self, X: Any = None, *, eligibility: Any = None) -> Table:
         """Describe the neighbourhood of each query: its distance and its size.
 
         Compare distances with the distances among the rows of the bank, as of
@@ -540,6 +567,9 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         ----------
         X : {array-like, sparse matrix} of shape (n_queries, n_features), optional
             Queries. None: the bank's rows, by leave-one-out.
+        eligibility : Eligibility or bool array of shape (n_queries, n_neighbors), default=None
+            Rule or mask of the rows that may be neighbours, in place of the rule given to fit;
+            see :mod:`nona_sklearn.eligibility`. None: the rule given to fit, if any.
 
         Returns
         -------
@@ -567,7 +597,7 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         0       4.0                  2                    2.0
         1      80.0                  2                    2.0
         """
-        fitted, evaluation = evaluate(self, X)
+        fitted, evaluation = evaluate(self, X, eligibility=eligibility)
         columns = {
             "query": query_names(fitted, X, len(evaluation)),
             "distance": evaluation.nearest(1)[0][:, 0].cpu().numpy(),
@@ -676,7 +706,7 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         check_choice("of", of, ATTRIBUTIONS)
         return ATTRIBUTIONS[of](self, X, features, n_neighbors)
 
-    def influence(self, X: Any = None, y: Any = None) -> Table:
+    def influence(self, X: Any = None, y: Any = None, *, eligibility: Any = None) -> Table:
         """Measure the effect of each row of the bank on the predictions of queries.
 
         Parameters
@@ -685,6 +715,9 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
             Queries. None: the bank's rows, by leave-one-out.
         y : array-like of shape (n_queries,) or (n_queries, n_outputs), optional
             Targets of the queries, only with `X`. The targets of the bank are known.
+        eligibility : Eligibility or bool array of shape (n_queries, n_neighbors), default=None
+            Rule or mask of the rows that may be neighbours, in place of the rule given to fit;
+            see :mod:`nona_sklearn.eligibility`. None: the rule given to fit, if any.
 
         Returns
         -------
@@ -747,7 +780,7 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         """
         refuse_targets_alone(X, y)
         warn_of_other_order(X=X, y=y)
-        fitted, evaluation = evaluate(self, X)
+        fitted, evaluation = evaluate(self, X, eligibility=eligibility)
         bank = fitted.bank_
         truth = bank.targets if X is None else None
         if X is not None and y is not None:

@@ -25,9 +25,9 @@ OF_REGRESSORS = "predict_quantiles", "predict_cdf", "sample_y", "calibrate", "ca
 class NeighborClassifier(ClassifierMixin, NeighborEstimator):
     """A neighbour estimator whose targets are classes."""
 
-    def _probabilities(self, X: Any) -> tuple[Any, Tensor]:
+    def _probabilities(self, X: Any, eligibility: Any) -> tuple[Any, Tensor]:
         """Return a snapshot and the probabilities of all classes, (q, C)."""
-        fitted, evaluations = evaluate_in_blocks(self, X)
+        fitted, evaluations = evaluate_in_blocks(self, X, eligibility=eligibility)
         return fitted, torch.cat([evaluation.mean() for evaluation in evaluations])
 
     if not TYPE_CHECKING:  # a type checker would accept every name as a method
@@ -62,7 +62,7 @@ class NeighborClassifier(ClassifierMixin, NeighborEstimator):
         targets = self.targets_
         return targets.classes if targets.several else targets.classes[0]
 
-    def predict(self, X: Any) -> np.ndarray:
+    def predict(self, X: Any, *, eligibility: Any = None) -> np.ndarray:
         """Predict the most probable class.
 
         Parameters
@@ -70,6 +70,9 @@ class NeighborClassifier(ClassifierMixin, NeighborEstimator):
         X : {array-like, sparse matrix} of shape (n_queries, n_features) or None
             Queries. A row of the bank is its own nearest neighbour. None: the bank's rows, by
             leave-one-out.
+        eligibility : Eligibility or bool array of shape (n_queries, n_neighbors), default=None
+            Rule or mask of the rows that may be neighbours, in place of the rule given to fit;
+            see :mod:`nona_sklearn.eligibility`. None: the rule given to fit, if any.
 
         Returns
         -------
@@ -85,10 +88,10 @@ class NeighborClassifier(ClassifierMixin, NeighborEstimator):
         >>> knn.predict([[2], [6]])
         array(['red', 'white'], dtype='<U5')
         """
-        fitted, probabilities = self._probabilities(X)
+        fitted, probabilities = self._probabilities(X, eligibility)
         return fitted.targets_.decode(probabilities)
 
-    def predict_proba(self, X: Any) -> np.ndarray | Any:
+    def predict_proba(self, X: Any, *, eligibility: Any = None) -> np.ndarray | Any:
         """Predict the probability of each class.
 
         Parameters
@@ -96,6 +99,9 @@ class NeighborClassifier(ClassifierMixin, NeighborEstimator):
         X : {array-like, sparse matrix} of shape (n_queries, n_features) or None
             Queries. A row of the bank is its own nearest neighbour. None: the bank's rows, by
             leave-one-out.
+        eligibility : Eligibility or bool array of shape (n_queries, n_neighbors), default=None
+            Rule or mask of the rows that may be neighbours, in place of the rule given to fit;
+            see :mod:`nona_sklearn.eligibility`. None: the rule given to fit, if any.
 
         Returns
         -------
@@ -114,17 +120,20 @@ class NeighborClassifier(ClassifierMixin, NeighborEstimator):
         array([[1.  , 0.  ],
                [0.67, 0.33]])
         """
-        fitted, probabilities = self._probabilities(X)
+        fitted, probabilities = self._probabilities(X, eligibility)
         arrays = [p.cpu().numpy() for p in probabilities.split(fitted.targets_.sizes, dim=1)]
         return arrays if fitted.targets_.several else arrays[0]
 
-    def predict_log_proba(self, X: Any) -> np.ndarray | Any:
+    def predict_log_proba(self, X: Any, *, eligibility: Any = None) -> np.ndarray | Any:
         """Predict the logarithm of the probability of each class.
 
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_queries, n_features) or None
             Queries. None: the bank's rows, by leave-one-out.
+        eligibility : Eligibility or bool array of shape (n_queries, n_neighbors), default=None
+            Rule or mask of the rows that may be neighbours, in place of the rule given to fit;
+            see :mod:`nona_sklearn.eligibility`. None: the rule given to fit, if any.
 
         Returns
         -------
@@ -141,7 +150,7 @@ class NeighborClassifier(ClassifierMixin, NeighborEstimator):
         array([[ 0.  ,  -inf],
                [-0.41, -1.1 ]])
         """
-        probabilities = self.predict_proba(X)
+        probabilities = self.predict_proba(X, eligibility=eligibility)
         with np.errstate(divide="ignore"):
             if isinstance(probabilities, list):  # several outputs
                 return [np.log(p) for p in probabilities]
@@ -183,7 +192,12 @@ class NeighborClassifier(ClassifierMixin, NeighborEstimator):
         return tags
 
     def explain(
-        self, X: Any = None, n_neighbors: int | None = None, *, features: Any = None
+        self,
+        X: Any = None,
+        n_neighbors: int | None = None,
+        *,
+        features: Any = None,
+        eligibility: Any = None,
     ) -> Table:
         """List the rows behind each prediction, with their contributions to each class.
 
@@ -204,6 +218,9 @@ class NeighborClassifier(ClassifierMixin, NeighborEstimator):
             The rows given to fit, in the form of `X`, followed by the rows of `add_neighbors`.
             The table then shows the features of neighbours and query side by side. The rows of a
             DataFrame are matched by their names.
+        eligibility : Eligibility or bool array of shape (n_queries, n_neighbors), default=None
+            Rule or mask of the rows that may be neighbours, in place of the rule given to fit;
+            see :mod:`nona_sklearn.eligibility`. None: the rule given to fit, if any.
 
         Returns
         -------
@@ -259,4 +276,4 @@ class NeighborClassifier(ClassifierMixin, NeighborEstimator):
         2         3    0.33  white              0.00                0.33
         """
         fitted = fitted_snapshot(self)
-        return explanation_table(fitted, explain(fitted, X, n_neighbors), X, features)
+        return explanation_table(fitted, explain(fitted, X, n_neighbors, eligibility), X, features)

@@ -144,6 +144,8 @@ def addition(
         levels = fitted_input(fitted).levels(X)
 
     def add(bank: NeighborBank) -> NeighborBank:
+        if bank.rule is not None:
+            bank, rows.compared = bank.with_levels_of(X)
         added = bank.add(rows, names.row_labels, groups, levels, queries.inputs)
         is_bounded = max_rows is not None or max_age is not None
         return added.latest(max_rows, max_age) if is_bounded else added

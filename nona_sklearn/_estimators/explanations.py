@@ -53,12 +53,14 @@ ROWS_AT_ONCE = 2**13
 PairFunction = Callable[[Tensor, Tensor], Tensor]
 
 
-def explain(estimator: Any, X: Any, n_neighbors: int | None = None) -> Explanation:
+def explain(
+    estimator: Any, X: Any, n_neighbors: int | None = None, eligibility: Any = None
+) -> Explanation:
     """Return the explanation of predictions by `n_neighbors` rows, or by all rows with weight.
 
     Warn if queries are rows of the bank.
     """
-    fitted, evaluation = evaluate(estimator, X)
+    fitted, evaluation = evaluate(estimator, X, eligibility=eligibility)
     explanation = explanation_of(fitted, evaluation, X, n_neighbors)
     if X is None or (isinstance(X, Embedded) and X.ids is not None):
         return explanation

@@ -34,7 +34,13 @@ from .._inference.held_out import (
     fit_share,
     fit_shrinkage,
 )
-from .._inference.neighbors import Neighbors, Offset, UnknownLevels
+from .._inference.neighbors import (
+    LabelExclusion,
+    Neighbors,
+    Offset,
+    RuleExclusion,
+    UnknownLevels,
+)
 from .._inference.network_trend import NetworkTrend
 from .._inference.relations import rows_for_levels, shares_of_unknown
 from .._network.network import NeighborNetwork, average, embed
@@ -59,7 +65,7 @@ from ..embedding import WeightedFeatures
 from ..weighting import Triangular
 from .architectures import Architecture
 from .parameters import FEATURES, validate_parameters
-from .queries import embed_rows, embed_unknown, trained
+from .queries import check_rule, embed_rows, embed_unknown, trained
 
 #: Rows behind a prediction among the features, for numbers and for classes.
 N_ROWS, N_ROWS_OF_CLASSES = 15, 20
@@ -70,6 +76,7 @@ OF_NETWORKS = (
 )
 TIMED_ROWS = 256  # for timing an embedding; a feature extractor may take a second
 CHECKED = 32  # predictions that are checked for NaN after training
+ROWS_OF_RULE = 2**10  # for which a rule must admit a row
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,6 +105,7 @@ def train(
     groups: Any = None,
     sample_weight: Any = None,
     times: Any = None,
+    eligibility: Any = None,
     X_val: Any = None,
     y_val: Any = None,
     sample_weight_val: Any = None,
@@ -125,7 +133,9 @@ def train(
         class_weight=getattr(estimator, "class_weight", None),
         times=times,
         half_life=estimator.half_life,
+        eligibility=check_rule(eligibility),
     )
+    _check_eligible(data)
     source.store(estimator)
     valid = None
     if validation is not None:
@@ -144,6 +154,8 @@ def train(
         balanced=getattr(targets, "balanced", False),
         window=data.window,
     )
+    if data.rule is not None and not architecture.among_features:
+        config = replace(config, rule=data.rule.in_training)
     n_networks, budget = _within(budget, architecture, data.sample, targets, config, n_jobs)
     config = replace(config, n_neighbors=architecture.candidates(n_networks, len(data)))
 
@@ -270,6 +282,22 @@ def _check_joining(validation: ValidationSet, data: TrainingData) -> None:
         raise ValueError(
             "add_validation=True needs the times of X_val, got an array, which is of X: name a "
             "column as times, or add the rows by add_neighbors after fit"
+        )
+
+
+def _check_eligible(data: TrainingData) -> None:
+    """Raise if a rule leaves no row a neighbour."""
+    if data.rule is None:
+        return
+    compared = data.sample.compared
+    assert compared is not None
+    numbers = torch.arange(len(data))
+    some = torch.linspace(0, len(data) - 1, min(len(data), ROWS_OF_RULE)).long()
+    itself = LabelExclusion(numbers[some], numbers)
+    if RuleExclusion(data.rule, compared[some], compared, itself).isolated().all():
+        raise ValueError(
+            f"eligibility must admit a row for some rows of X, got {data.rule.rule!r}, which "
+            f"admits none for {len(some)} rows"
         )
 
 
@@ -475,6 +503,7 @@ def _make_bank(training: Training, algorithm: Any) -> NeighborBank:
     embeddings = embed(training.network, X)
     device, selection, prior = embeddings.device, data.selection, data.log_prior
     groups, times = data.sample.groups, data.sample.times
+    compared = None if data.sample.compared is None else data.sample.compared.to(device)
     offset, inputs = None, None
     if trend is not None:
         assert isinstance(X, Tensor)  # a table
@@ -489,10 +518,13 @@ def _make_bank(training: Training, algorithm: Any) -> NeighborBank:
         adjustment_scale=training.targets.unit.to(device),
         algorithm=algorithm,
         times=None if times is None else times.to(device),
+        compared=compared,
         offset=offset,
     )
     return NeighborBank(
         neighbors,
+        # In a trend, all rows are neighbours of a network.
+        rule=None if training.feature_weights is not None else data.rule,
         trend=trend,
         inputs=inputs,
         ids=torch.as_tensor(selection.indices, device=device),
@@ -521,6 +553,8 @@ def _unseen_rows(
     queries = embed_rows(network, bank.trend, given, valid.X)
     if valid.times is not None:
         queries = replace(queries, times=valid.times.to(bank.embeddings.device))
+    if valid.compared is not None:
+        queries = replace(queries, compared=valid.compared.to(bank.embeddings.device))
     shape = data.values.shape[1:]
     truth = values_of_new(training.targets, validation.y, len(valid), data.names.targets, shape)
     truth = truth.to(bank.targets.device)
@@ -555,7 +589,8 @@ def find_among_features(
         embeddings=embed(weighted, X),
         offset=Offset(trend.left_out, blend.share, blend.kept),
     )
-    return weighted, replace(bank, neighbors=neighbors, trend=trend, inputs=X)
+    rule = training.data.rule
+    return weighted, replace(bank, neighbors=neighbors, trend=trend, inputs=X, rule=rule)
 
 
 def _unknown_levels(training: Training, bank: NeighborBank) -> UnknownLevels | None:

@@ -17,6 +17,7 @@ from sklearn.utils import _safe_indexing, check_consistent_length
 from sklearn.utils.validation import _num_samples, check_is_fitted
 from torch import Tensor
 
+from .._data.rule_columns import StoredRule
 from .._data.sample import Embedded, Rows, TableRows
 from .._data.source import Source, TableSource, largest_entry
 from .._data.tables import Names, in_order_of, labels_of, labels_of_fit
@@ -29,6 +30,7 @@ from .._trend.trend import Trend
 from .._utils.tables import exchange_column, stack_rows, warn_of_other_order
 from .._utils.threads import snapshot
 from .._utils.validation import check_n_neighbors, is_whole
+from ..eligibility import Eligibility
 from ..explanation import Explanation
 
 N_NEIGHBORS = 5  # of scikit-learn's estimators, by default
@@ -81,7 +83,7 @@ def query_blocks(fitted: Any, X: Any, with_added: bool = False) -> Iterator[Embe
 
     `with_added` adds the terms of unknown levels, which regressors need for distributions only.
     """
-    bank, source = fitted.bank_, fitted_input(fitted)
+    bank, source, compared = fitted.bank_, fitted_input(fitted), None
     device, time, levels = bank.embeddings.device, bank.time, bank.unknown_levels
     times, added, start = None, None, 0
     for given, encoded in source.blocks(X):
@@ -94,10 +96,13 @@ def query_blocks(fitted: Any, X: Any, with_added: bool = False) -> Iterator[Embe
                 if unknown is not None and unknown.any():
                     added = levels.added(torch.from_numpy(unknown)).to(device)
         rows = slice(start, start + len(encoded))
+        if bank.rule is not None:
+            compared = bank.rule.columns.read(given).to(device)
         yield replace(
             embed_rows(fitted.network_, bank.trend, given, encoded),
             times=None if times is None else times[rows],
             added=None if added is None else added[rows],
+            compared=compared,
         )
         start = rows.stop
 
@@ -115,7 +120,7 @@ def read_queries(fitted: Any, X: Any, with_added: bool = False) -> Embedded:
     given = [rows.given for rows in inputs if rows.given is not None]
     joined: Any = {
         name: torch.cat([getattr(block, name) for block in blocks])
-        for name in ("embeddings", "times", "added")
+        for name in ("embeddings", "times", "added", "compared")
         if getattr(blocks[0], name) is not None
     }
     if inputs:
@@ -186,7 +191,43 @@ def embed_unknown(
 # -- evaluation --------------------------------------------------------------------------------
 
 
-def evaluate(estimator: Any, X: Any, *, with_added: bool = False) -> tuple[Any, Evaluation]:
+def check_rule(eligibility: Any) -> Eligibility | None:
+    """Return the rule of a fit, or None; raise a TypeError if it is no rule."""
+    if eligibility is None or isinstance(eligibility, Eligibility):
+        return eligibility
+    raise TypeError(
+        "eligibility must be a rule of nona_sklearn.eligibility, such as same('district'), got "
+        f"{eligibility!r:.100}"
+    )
+
+
+def eligibility_of(
+    bank: NeighborBank, eligibility: Any, n_queries: int
+) -> StoredRule | Tensor | None:
+    """Return a rule or a mask (n_queries, n) of a call, or None for the rule of the bank."""
+    if eligibility is None:
+        return None
+    if isinstance(eligibility, Eligibility):
+        if bank.rule is None:
+            raise ValueError(
+                f"eligibility={eligibility!r} compares columns that fit has not stored: give fit "
+                "a rule that compares them"
+            )
+        return bank.rule.replaced_by(eligibility)
+    mask, shape = np.asarray(eligibility), (n_queries, len(bank))
+    if mask.dtype != bool:
+        check_rule(eligibility)
+    if mask.shape != shape:
+        raise ValueError(
+            f"eligibility must be a rule, or a mask of shape {shape}, for the queries and the "
+            f"rows of the bank, got shape {mask.shape}"
+        )
+    return torch.from_numpy(mask).to(bank.embeddings.device)
+
+
+def evaluate(
+    estimator: Any, X: Any, *, with_added: bool = False, eligibility: Any = None
+) -> tuple[Any, Evaluation]:
     """Return a snapshot of the estimator, and the evaluation of queries on its bank.
 
     With ``X=None``, the bank's rows are evaluated by leave-one-out.
@@ -195,26 +236,33 @@ def evaluate(estimator: Any, X: Any, *, with_added: bool = False) -> tuple[Any, 
     bank, head = fitted.bank_, fitted.network_.head
     ids = X.ids if isinstance(X, Embedded) else None
     if X is not None and ids is None:
-        return fitted, bank.evaluate(head, read_queries(fitted, X, with_added))
+        queries = read_queries(fitted, X, with_added)
+        rule = eligibility_of(bank, eligibility, len(queries))
+        return fitted, bank.evaluate(head, queries, eligibility=rule)
     if len(bank) < 2:
         raise ValueError("X=None needs at least 2 rows in the bank, it has 1")
     if ids is None:
-        return fitted, bank.evaluate(head)
+        rule = eligibility_of(bank, eligibility, len(bank))
+        return fitted, bank.evaluate(head, eligibility=rule)
     read_queries(fitted, X)  # an error if another network has embedded them
     rows = bank.positions(ids.cpu().numpy())
     return fitted, bank.evaluate_rows(head, rows, leave_out="itself")
 
 
 def evaluate_in_blocks(
-    estimator: Any, X: Any, *, with_added: bool = False
+    estimator: Any, X: Any, *, with_added: bool = False, eligibility: Any = None
 ) -> tuple[Any, Iterator[Evaluation]]:
     """Evaluate queries like :func:`evaluate`, in blocks of limited memory."""
-    if X is None or isinstance(X, Embedded):
-        fitted, evaluation = evaluate(estimator, X, with_added=with_added)
+    if X is None or isinstance(X, Embedded) or isinstance(eligibility, np.ndarray):
+        fitted, evaluation = evaluate(estimator, X, with_added=with_added, eligibility=eligibility)
         return fitted, iter([evaluation])
     fitted = fitted_snapshot(estimator)
     bank, head = fitted.bank_, fitted.network_.head
-    blocks = (bank.evaluate(head, queries) for queries in query_blocks(fitted, X, with_added))
+    rule = eligibility_of(bank, eligibility, 0)
+    blocks = (
+        bank.evaluate(head, queries, eligibility=rule)
+        for queries in query_blocks(fitted, X, with_added)
+    )
     first = next(blocks)  # X is valid
     evaluations, n_queries = chain([first], blocks), _num_samples(X)
     if fitted.verbose and len(first) < n_queries:
@@ -287,7 +335,8 @@ def drop_isolated(estimator: Any, X: Any, y: Any, sample_weight: Any) -> tuple:
     rows = Names(bank.names) if X is None else X
     warn_of_other_order(4, X=rows, y=y, sample_weight=sample_weight)
     y = in_order_of(bank.target_names, y)
-    if bank.time is None or (X is not None and bank.time.column is None):
+    ordered = bank.time is not None and (X is None or bank.time.column is not None)
+    if not ordered and bank.rule is None:  # no query is isolated
         return X, y, sample_weight
     if X is None:
         queries = Embedded(bank.embeddings, network, ids=bank.ids)

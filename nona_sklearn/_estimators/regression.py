@@ -51,13 +51,17 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
         return RegressionTargets(bounds_of(self.bounds), self.bounds == "count")
 
     @overload
-    def predict(self, X: Any, return_std: Literal[False] = False) -> np.ndarray: ...
+    def predict(
+        self, X: Any, return_std: Literal[False] = False, *, eligibility: Any = None
+    ) -> np.ndarray: ...
 
     @overload
-    def predict(self, X: Any, return_std: Literal[True]) -> tuple[np.ndarray, np.ndarray]: ...
+    def predict(
+        self, X: Any, return_std: Literal[True], *, eligibility: Any = None
+    ) -> tuple[np.ndarray, np.ndarray]: ...
 
     def predict(
-        self, X: Any, return_std: bool = False
+        self, X: Any, return_std: bool = False, *, eligibility: Any = None
     ) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
         """Predict the targets of queries, as weighted means of the bank's targets.
 
@@ -68,6 +72,9 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
             leave-one-out.
         return_std : bool, default=False
             Whether to return the standard deviations of the predictive distributions as well.
+        eligibility : Eligibility or bool array of shape (n_queries, n_neighbors), default=None
+            Rule or mask of the rows that may be neighbours, in place of the rule given to fit;
+            see :mod:`nona_sklearn.eligibility`. None: the rule given to fit, if any.
 
         Returns
         -------
@@ -101,7 +108,9 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
         array([95.])
         """
         check_flag("return_std", return_std)
-        fitted, evaluations = evaluate_in_blocks(self, X, with_added=return_std)
+        fitted, evaluations = evaluate_in_blocks(
+            self, X, with_added=return_std, eligibility=eligibility
+        )
         decode = fitted.targets_.decode
         if not return_std:
             values = bytearray()  # small arrays that are kept would split the heap
@@ -117,7 +126,12 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
         return decode(torch.cat(mean)), np.concatenate(std)
 
     def explain(
-        self, X: Any = None, n_neighbors: int | None = None, *, features: Any = None
+        self,
+        X: Any = None,
+        n_neighbors: int | None = None,
+        *,
+        features: Any = None,
+        eligibility: Any = None,
     ) -> Table:
         """List the rows behind each prediction, with their targets and adjusted targets.
 
@@ -138,6 +152,9 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
             The rows given to fit, in the form of `X`, followed by the rows of `add_neighbors`.
             The table then shows the features of neighbours and query side by side. The rows of a
             DataFrame are matched by their names.
+        eligibility : Eligibility or bool array of shape (n_queries, n_neighbors), default=None
+            Rule or mask of the rows that may be neighbours, in place of the rule given to fit;
+            see :mod:`nona_sklearn.eligibility`. None: the rule given to fit, if any.
 
         Returns
         -------
@@ -188,9 +205,11 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
         1  mine        D     0.5   450.0            450.0         225.0
         """
         fitted = fitted_snapshot(self)
-        return explanation_table(fitted, explain(fitted, X, n_neighbors), X, features)
+        return explanation_table(fitted, explain(fitted, X, n_neighbors, eligibility), X, features)
 
-    def predict_quantiles(self, X: Any, quantiles: Any = (0.1, 0.5, 0.9)) -> np.ndarray:
+    def predict_quantiles(
+        self, X: Any, quantiles: Any = (0.1, 0.5, 0.9), *, eligibility: Any = None
+    ) -> np.ndarray:
         """Predict quantiles of the targets, such as the ends of prediction intervals.
 
         Parameters
@@ -199,6 +218,9 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
             Queries. None: the bank's rows, by leave-one-out.
         quantiles : float or array-like of shape (n_quantiles,), default=(0.1, 0.5, 0.9)
             Probabilities, from 0 to 1.
+        eligibility : Eligibility or bool array of shape (n_queries, n_neighbors), default=None
+            Rule or mask of the rows that may be neighbours, in place of the rule given to fit;
+            see :mod:`nona_sklearn.eligibility`. None: the rule given to fit, if any.
 
         Returns
         -------
@@ -220,10 +242,10 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
         array([[300., 420., 554.]])
         """
         levels = check_levels(quantiles)
-        result = self._distribution(X).quantiles(levels)
+        result = self._distribution(X, eligibility).quantiles(levels)
         return result[:, 0] if np.ndim(quantiles) == 0 else result
 
-    def predict_cdf(self, X: Any, y: Any) -> np.ndarray:
+    def predict_cdf(self, X: Any, y: Any, *, eligibility: Any = None) -> np.ndarray:
         """Predict the probability that a target is at most `y`.
 
         Parameters
@@ -232,6 +254,9 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
             Queries. None: the bank's rows, by leave-one-out.
         y : float or array-like of shape (n_values,)
             Values, in the units of the targets, the same for every query and output.
+        eligibility : Eligibility or bool array of shape (n_queries, n_neighbors), default=None
+            Rule or mask of the rows that may be neighbours, in place of the rule given to fit;
+            see :mod:`nona_sklearn.eligibility`. None: the rule given to fit, if any.
 
         Returns
         -------
@@ -252,10 +277,12 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
         array([[0.1, 0.5, 1. ]])
         """
         values = check_numbers(y, "y")
-        result = self._distribution(X).cdf(values)
+        result = self._distribution(X, eligibility).cdf(values)
         return result[:, 0] if np.ndim(y) == 0 else result
 
-    def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> np.ndarray:
+    def sample_y(
+        self, X: Any, n_samples: int = 1, random_state: Any = 0, *, eligibility: Any = None
+    ) -> np.ndarray:
         """Draw samples from the predictive distributions.
 
         The outputs of a sample are as dependent as the errors of the rows that calibrated the
@@ -269,6 +296,9 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
             Number of samples per query.
         random_state : int, RandomState instance or None, default=0
             Seed of the samples.
+        eligibility : Eligibility or bool array of shape (n_queries, n_neighbors), default=None
+            Rule or mask of the rows that may be neighbours, in place of the rule given to fit;
+            see :mod:`nona_sklearn.eligibility`. None: the rule given to fit, if any.
 
         Returns
         -------
@@ -292,7 +322,9 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
         """
         if not is_whole(n_samples, 1):
             raise ValueError(f"n_samples must be a positive integer, got {n_samples!r}")
-        return self._distribution(X).sample(n_samples, check_random_state(random_state))
+        return self._distribution(X, eligibility).sample(
+            n_samples, check_random_state(random_state)
+        )
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Compute the coefficient of determination, R^2, of the predictions.
@@ -389,8 +421,8 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
             return replace(bank, calibration=Calibration())
         return replace(bank, calibration=calibrate_on_bank(self.network_.head, bank))
 
-    def _distribution(self, X) -> Distribution:
-        fitted, evaluation = evaluate(self, X, with_added=True)
+    def _distribution(self, X, eligibility=None) -> Distribution:
+        fitted, evaluation = evaluate(self, X, with_added=True, eligibility=eligibility)
         return Distribution(evaluation, fitted.bank_.calibration or Calibration())
 
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from .._data.row_values import normalize_mean, number_new_groups
+from .._data.rule_columns import StoredRule
 from .._data.sample import Embedded, TableRows
 from .._data.tables import names_of_new
 from .._data.times import TimeKind
@@ -23,9 +24,12 @@ from .distribution import Calibration
 from .evaluation import Evaluation
 from .influence import TrendShifts
 from .neighbors import (
+    Exclusion,
     LabelExclusion,
     LeftOutQueries,
+    MaskExclusion,
     Neighbors,
+    RuleExclusion,
     TimeExclusion,
     UnknownLevels,
 )
@@ -33,9 +37,10 @@ from .neighbors import (
 #: In a pickle; version 0.2.0 had none of the last four.
 PLAIN_FIELDS = (
     *("names", "numbered", "target_names", "calibration", "weight_unit"),
-    *("time", "group_names", "unknown_levels", "trend"),
+    *("time", "group_names", "unknown_levels", "trend", "rule"),
 )
-N_AXES = {"values": (1, 2), "levels": (2,), "inputs": (2,), "offset": (2,)}  # of others, 1
+#: Numbers of axes; of the remaining arrays, 1.
+N_AXES = {"values": (1, 2)} | dict.fromkeys(("levels", "inputs", "offset", "compared"), (2,))
 #: Numbers of its trend.
 OF_OFFSET = "share", "kept", "trust_radius"
 
@@ -73,6 +78,7 @@ class NeighborBank:
     unknown_levels: UnknownLevels | None = None  # what unseen levels do to predictions
     trend: Trend | None = None  # its values at the rows are their offsets
     inputs: Tensor | None = None  # (n, n_features), encoded, for a trend that is solved anew
+    rule: StoredRule | None = None  # of rows that may be neighbours; None: all may
 
     def __repr__(self):
         return f"NeighborBank(n_rows={len(self)})"
@@ -117,25 +123,27 @@ class NeighborBank:
         head: NONAHead | AverageHead,
         queries: Embedded | None = None,
         leave_out: str = "itself",
+        eligibility: StoredRule | Tensor | None = None,
     ) -> Evaluation:
         """Evaluate a head for queries, or for the bank's own rows by default.
 
         `leave_out` ("itself" or "group") determines which neighbours are excluded for the bank's
         own rows: themselves, or their group, if they have one. With times, all are excluded that
-        are not earlier. Queries without times are later than the bank.
+        are not earlier. Queries without times are later than the bank. `eligibility` is a rule, or
+        a mask (q, n) of admitted pairs, in place of the bank's own rule.
         """
         if queries is not None:
             return Evaluation(
                 head,
                 self.neighbors,
                 queries.embeddings,
-                self.neighbors.after(queries.times),
+                self._admit(eligibility, queries.compared, self.neighbors.after(queries.times)),
                 added=queries.added,
                 offset=self.trend_of(queries),
                 shifts=self.shifts_at(queries),
             )
         labels = self.ids if leave_out == "itself" or self.groups is None else self.groups
-        itself = LabelExclusion(labels, labels)
+        itself = self.neighbors.after(self.neighbors.times, LabelExclusion(labels, labels))
         left_out, shifts = None, None
         if self.trend is not None and leave_out == "itself":
             shifts = self.shifts_at(None)
@@ -145,7 +153,7 @@ class NeighborBank:
             head,
             self.neighbors,
             self.embeddings,
-            self.neighbors.after(self.neighbors.times, itself),
+            self._admit(eligibility, self.neighbors.compared, itself),
             offset=None if self.neighbors.offset is None else self.neighbors.offset.values,
             left_out=left_out,
             shifts=shifts,
@@ -165,14 +173,33 @@ class NeighborBank:
         found = self.evaluate(head, leave_out=leave_out)[rows]
         if limits is None:
             return found
-        assert isinstance(found.exclusion, TimeExclusion)
-        before = torch.as_tensor(limits, device=self.embeddings.device)
-        exclusion, offset = replace(found.exclusion, limits=before), found.offset
+        before, exclusion, offset = torch.as_tensor(limits), found.exclusion, found.offset
+        before = before.to(self.embeddings.device)
+        if isinstance(exclusion, RuleExclusion):
+            further = exclusion.further
+            assert isinstance(further, TimeExclusion)
+            exclusion = replace(exclusion, further=replace(further, limits=before))
+        else:
+            assert isinstance(exclusion, TimeExclusion)
+            exclusion = replace(exclusion, limits=before)
         if self.trend is not None and offset is not None:
             ids, inputs = self.ids[rows].cpu().numpy(), self.inputs
             own = None if inputs is None else TableRows(inputs[torch.from_numpy(rows)])
             offset = torch.from_numpy(self.trend.of_rows(ids, own, before)).to(offset)
         return replace(found, exclusion=exclusion, offset=offset)
+
+    def _admit(
+        self, eligibility: StoredRule | Tensor | None, compared: Tensor | None, further: Any
+    ) -> Exclusion | None:
+        """Exclude what a rule or a mask does not admit, or else the bank's own rule."""
+        if isinstance(eligibility, Tensor):
+            return MaskExclusion(eligibility, further)
+        rule = self.rule if eligibility is None else eligibility
+        if rule is None:
+            return further
+        assert compared is not None
+        assert self.neighbors.compared is not None
+        return RuleExclusion(rule, compared, self.neighbors.compared, further)
 
     def shifts_at(self, queries: Embedded | None) -> TrendShifts | None:
         """By how much the trend at queries changes without each row, if that is known.
@@ -268,6 +295,13 @@ class NeighborBank:
             names=joined,
         )
 
+    def with_levels_of(self, X: Any) -> tuple[NeighborBank, Tensor]:
+        """Return a bank whose rule knows the levels of further rows, and these rows' numbers."""
+        assert self.rule is not None
+        columns, compared = self.rule.columns.with_rows(X)
+        rule = replace(self.rule, columns=columns)
+        return replace(self, rule=rule), compared.to(self.embeddings.device)
+
     def keep(self, positions: np.ndarray) -> NeighborBank:
         """Return a bank of the rows at these positions, in their present order.
 
@@ -295,9 +329,14 @@ class NeighborBank:
         if groups is not None and group_names is not None:
             kept, groups = groups[rows].unique(return_inverse=True)
             group_names = group_names[kept.cpu().numpy()]  # no others are remembered
+        neighbors, rule = self.neighbors[rows], self.rule
+        if rule is not None and neighbors.compared is not None:
+            columns, compared = rule.columns.of_rows(neighbors.compared)
+            neighbors, rule = replace(neighbors, compared=compared), replace(rule, columns=columns)
         return replace(
             self,
-            neighbors=self.neighbors[rows],
+            neighbors=neighbors,
+            rule=rule,
             ids=self.ids[rows],
             levels=some_of(self.levels, rows.cpu()),
             inputs=some_of(self.inputs, rows.cpu()),
@@ -344,6 +383,7 @@ class NeighborBank:
             "unit": self.neighbors.adjustment_scale,
             "groups": self.groups,
             "times": self.neighbors.times,
+            "compared": self.neighbors.compared,
             "levels": self.levels,
             "inputs": self.inputs,
         }
@@ -372,6 +412,7 @@ class NeighborBank:
             tensors.pop("unit", None),
             state.get("algorithm", "auto"),  # version 0.2.0 had none
             tensors.pop("times", None),
+            tensors.pop("compared", None),
             offset,
         )
         neighbors.cache.graphs = state.get("graphs")
@@ -392,6 +433,7 @@ class NeighborBank:
             "ids": self.ids,
             "groups": self.groups,
             "times": self.neighbors.times,
+            "compared": self.neighbors.compared,
             "names": self.names,
             "levels": self.levels,
             "inputs": self.inputs,

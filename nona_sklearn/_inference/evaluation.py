@@ -25,7 +25,7 @@ from ..attention.head import AverageHead, NONAHead
 from ..attention.prediction import Candidates, compare_all, nearest_by_l2, rows_of
 from .index import METRICS
 from .influence import TrendShifts, by_row, changes_with, changes_without, influence_of_block
-from .neighbors import Exclusion, LeftOutQueries, Neighbors, TimeExclusion
+from .neighbors import Exclusion, LabelExclusion, LeftOutQueries, Neighbors
 from .weighted_rows import WeightedRows
 
 LEAST_QUERY_BLOCK = 32  # fewer queries make a matrix product inefficient
@@ -200,11 +200,15 @@ class Evaluation:
             *(len(self.split_by_head), 2, self.neighbors.columns.shape[1]),
         )
 
-    def only_earlier(self, positions: Tensor) -> Tensor:
-        """Positions of neighbours, (q, k), -1 in place of rows that are excluded by their time."""
-        if not isinstance(exclusion := self.exclusion, TimeExclusion):
+    def only_admitted(self, positions: Tensor) -> Tensor:
+        """Positions of neighbours, (q, k), -1 in place of rows excluded by a time or a rule."""
+        if (exclusion := self.exclusion) is None or isinstance(exclusion, LabelExclusion):
             return positions
-        return positions.masked_fill(exclusion.times[positions] >= exclusion.limits[:, None], -1)
+        blocks = [positions[:0]]
+        for queries in spans(len(self), max(1, BLOCK_PAIRS // len(self.neighbors))):
+            some = positions[queries]
+            blocks.append(some.masked_fill(exclusion.of(queries).gather(1, some), -1))
+        return torch.cat(blocks)
 
     def effective_sizes(self) -> Tensor:
         """One over the sum of squared weights, (q,); 0 without neighbours."""
@@ -452,8 +456,8 @@ class Evaluation:
 
     @property
     def _searched(self) -> Neighbors:
-        """The neighbours; where times exclude many of them, 'brute' leaves these out itself."""
-        excludes_many = isinstance(self.exclusion, TimeExclusion)
+        """The neighbours; where many are excluded, 'brute' leaves these out itself."""
+        excludes_many = not isinstance(self.exclusion, LabelExclusion | None)
         return self.neighbors.searched_by("brute") if excludes_many else self.neighbors
 
     def _fades(self, head: NONAHead) -> bool:

@@ -105,8 +105,11 @@ def predict_held_out(
             evaluation = bank.evaluate_rows(head, of_trend.rows, of_trend.limits, leave_out)
             offset = of_trend.predictions
             offset = log(offset) if isinstance(head, ClassHead) else offset
-            evaluation = replace(evaluation, offset=offset)
-            result.append(replace(of_trend, evaluation=evaluation))
+            evaluation, rows, truth, limits = replace(evaluation, offset=offset).without_isolated(
+                of_trend.rows, of_trend.truth, of_trend.limits
+            )
+            kept = replace(of_trend, evaluation=evaluation, rows=rows, truth=truth, limits=limits)
+            result.append(kept)
         return result
     networks = split_networks(head, bank)
     n_rows = n_rows_for(len(bank), ERROR_PAIRS) // len(networks) + 1

@@ -9,16 +9,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .._data.rule_columns import StoredRule
 from .._data.splits import have_earlier
 from .._trend.trend import Trend
 from .._utils.precision import EXACT, exact
 from .._utils.storable import storable
 from .._utils.threads import cached_property
-from .._utils.validation import some_of
-from ..attention.functional import Pairs
+from .._utils.validation import some_of, spans
+from ..attention.functional import Excluded, Pairs
 from ..attention.head import AverageHead, NONAHead, prior_mean
 from ..attention.prediction import Offset
-from .index import GraphIndex, Index, make_index
+from .index import COMPARED_PAIRS, GraphIndex, Index, make_index
 
 
 @dataclass
@@ -42,6 +43,7 @@ class Neighbors:
     adjustment_scale: Tensor | float | None = 1.0
     algorithm: Any = "auto"  # how the nearest are found, as the estimators' parameter
     times: Tensor | None = None  # (n,) in float64
+    compared: Tensor | None = None  # (n, n_columns), of the columns that rules compare
     offset: Offset | None = None  # the trend at them; None: there is none, as in training
     cache: Cache = field(default=None, repr=False)  # type: ignore[assignment]  # of embeddings
 
@@ -60,16 +62,19 @@ class Neighbors:
             values=self.values[rows],
             log_prior=some_of(self.log_prior, rows),
             times=some_of(self.times, rows),
+            compared=some_of(self.compared, rows),
             offset=some_of(self.offset, rows),
         )
 
     def join(self, others: Neighbors) -> Neighbors:
         """Append others."""
-        prior, times, offset = None, None, None
+        prior, times, compared, offset = None, None, None, None
         if self.log_prior is not None or others.log_prior is not None:
             prior = torch.cat([self._prior(), others._prior()])
         if self.times is not None and others.times is not None:
             times = torch.cat([self.times, others.times])
+        if self.compared is not None and others.compared is not None:
+            compared = torch.cat([self.compared, others.compared])
         if self.offset is not None and others.offset is not None:
             values = torch.cat([self.offset.values, others.offset.values])
             offset = replace(self.offset, values=values)
@@ -79,6 +84,7 @@ class Neighbors:
             values=torch.cat([self.values, others.values]),
             log_prior=prior,
             times=times,
+            compared=compared,
             offset=offset,
         )
 
@@ -227,16 +233,87 @@ class TimeExclusion:
         return mask
 
     def isolated(self) -> Tensor | None:
-        """Which queries have no earlier neighbour, bool (q,)."""
+        """Which queries have no earlier neighbour, bool (q,); None if it is not known."""
         if self.ends is not None:  # there are later ones
             return None
         labels = () if self.labels is None else (self.labels.queries, self.labels.neighbors)
         return ~have_earlier(self.limits, self.times, *labels)
 
 
+def as_mask(excluded: Excluded, n_queries: int, n_rows: int) -> Tensor:
+    """Excluded pairs as a mask (n_queries, n_rows)."""
+    if isinstance(excluded, Tensor):
+        return excluded
+    assert excluded is not None
+    mask = torch.zeros(n_queries, n_rows, dtype=torch.bool, device=excluded[0].device)
+    mask[excluded] = True
+    return mask
+
+
+@dataclass(frozen=True, eq=False)
+class RuleExclusion:
+    """Exclude the neighbours that a rule does not admit, and those of a further exclusion."""
+
+    rule: StoredRule
+    queries: Tensor  # (q, n_columns), numbers of the compared columns
+    neighbors: Tensor  # (n, n_columns)
+    further: LabelExclusion | TimeExclusion | None = None
+
+    def __getitem__(self, rows: Tensor | np.ndarray | slice) -> RuleExclusion:
+        further = some_of(self.further, rows)
+        return replace(self, queries=self.queries[rows], further=further)
+
+    def among(self, rows: Tensor) -> RuleExclusion:
+        further = None if self.further is None else self.further.among(rows)
+        return replace(self, neighbors=self.neighbors[rows], further=further)
+
+    def of(self, queries: slice = slice(None)) -> Tensor:
+        """A mask (q, n)."""
+        some, further = self.queries[queries], None
+        if self.further is not None:
+            further = as_mask(self.further.of(queries), len(some), len(self.neighbors))
+        return ~self.rule(some, self.neighbors, further)
+
+    def isolated(self) -> Tensor:
+        """Which queries have no neighbour, bool (q,)."""
+        return self._isolated
+
+    @cached_property
+    def _isolated(self) -> Tensor:
+        blocks = spans(len(self.queries), max(1, COMPARED_PAIRS // max(1, len(self.neighbors))))
+        none = self.queries.new_zeros(0, dtype=torch.bool)
+        return torch.cat([none, *(self.of(block).all(dim=1) for block in blocks)])
+
+
+@dataclass(frozen=True, eq=False)
+class MaskExclusion:
+    """Exclude the neighbours that a mask does not admit, and those of a further exclusion."""
+
+    admitted: Tensor  # bool (q, n)
+    further: LabelExclusion | TimeExclusion | None = None
+
+    def __getitem__(self, rows: Tensor | np.ndarray | slice) -> MaskExclusion:
+        return MaskExclusion(self.admitted[rows], some_of(self.further, rows))
+
+    def among(self, rows: Tensor) -> MaskExclusion:
+        further = None if self.further is None else self.further.among(rows)
+        return MaskExclusion(self.admitted[:, rows], further)
+
+    def of(self, queries: slice = slice(None)) -> Tensor:
+        """A mask (q, n)."""
+        mask = ~self.admitted[queries]
+        if self.further is not None:
+            mask |= as_mask(self.further.of(queries), *mask.shape)
+        return mask
+
+    def isolated(self) -> Tensor:
+        """Which queries have no neighbour, bool (q,)."""
+        return self.of().all(dim=1)
+
+
 #: Excluded pairs of queries and neighbours: `of` a block of queries, all at once. `[rows]` selects
 #: queries, `among` selects neighbours; `isolated` are queries without a neighbour, if it is known.
-Exclusion = LabelExclusion | TimeExclusion
+Exclusion = LabelExclusion | TimeExclusion | RuleExclusion | MaskExclusion
 
 
 @dataclass(frozen=True, eq=False)

@@ -26,7 +26,7 @@ from .bank import NeighborBank
 from .distribution import Calibration, Distribution
 from .evaluation import Evaluation
 from .held_out import n_rows_for, sample_weight_of, split_networks
-from .neighbors import LabelExclusion, TimeExclusion
+from .neighbors import LabelExclusion, RuleExclusion, TimeExclusion
 
 WINDOW = 10  # positions to each side, within which rows of an order are related
 N_RELATED_ROWS, LEAST_RELATED_ROWS = 800, 60  # validation rows of all networks
@@ -60,7 +60,9 @@ class Relation:
 
     def exclude(self, evaluation: Evaluation, rows: np.ndarray) -> Evaluation:
         """An evaluation of rows of the bank without themselves, related rows and later rows."""
-        device, exclusion = evaluation.query.device, evaluation.exclusion
+        device, exclusion, ruled = evaluation.query.device, evaluation.exclusion, None
+        if isinstance(exclusion, RuleExclusion):
+            ruled, exclusion = exclusion, exclusion.further
         if self.labels is None:  # there are no times
             ranks = torch.as_tensor(self.ranks, dtype=EXACT, device=device)
             exclusion = TimeExclusion(ranks[rows] - WINDOW, ranks, ranks[rows] + WINDOW)
@@ -71,6 +73,8 @@ class Relation:
                 exclusion = replace(exclusion, labels=labels)
             else:
                 exclusion = labels
+        if ruled is not None:
+            exclusion = replace(ruled, further=exclusion)
         return replace(evaluation, exclusion=exclusion)
 
 
@@ -111,8 +115,8 @@ def _squared_errors(
     errors = []
     embeddings = bank.embeddings if embeddings is None else embeddings
     queries = [query for _, query, _ in head.split_by_head(embeddings, bank.embeddings)]
-    # A trend is fitted to related rows as well.
-    alone = replace(bank, neighbors=replace(bank.neighbors, offset=None), trend=None)
+    # A trend is fitted to related rows as well, and a rule may exclude these.
+    alone = replace(bank, neighbors=replace(bank.neighbors, offset=None), trend=None, rule=None)
     networks = split_networks(head, alone)
     some_rows = validation_rows(bank, splits, N_RELATED_ROWS)
     for (network_head, network_bank), query, rows in zip(
@@ -161,7 +165,8 @@ def shares_of_unknown(
         offset = bank.trend_at(rows, queries.inputs)
         query = replace(evaluation, query=queries.embeddings, offset=offset)
         without = Relation(labels=levels[:, j]).exclude(query, rows)
-        without, query, positions = without.without_isolated(query, rows)
+        query, without, positions = query.without_isolated(without, rows)
+        without, query, positions = without.without_isolated(query, positions)
         if not len(positions):
             continue
         level = np.unique(levels[positions, j], return_inverse=True)[1]

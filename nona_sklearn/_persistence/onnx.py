@@ -121,6 +121,11 @@ def exportable_snapshot(estimator: Any) -> Any:
             "X must be dense in fit, or of few columns, for an ONNX graph: put a TruncatedSVD and "
             "a Normalizer before the estimator, and export them by themselves"
         )
+    if fitted.bank_.rule is not None:
+        raise ValueError(
+            "eligibility must be None in fit for an ONNX graph, where all rows are neighbours, "
+            f"got {fitted.bank_.rule.rule!r}"
+        )
     return fitted
 
 

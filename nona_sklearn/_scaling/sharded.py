@@ -26,7 +26,9 @@ import torch
 from filelock import FileLock
 from joblib import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
 
+from .._data.rule_columns import StoredRule
 from .._data.sample import Embedded
 from .._estimators.base import NeighborEstimator
 from .._estimators.editing import ids_and_names, without_levels
@@ -320,6 +322,11 @@ def save_shards(estimator: Any, folder: Any, n_shards: int) -> None:
         raise ValueError(
             f"save_shards needs a trend that a file can contain, {called(estimator.trend)}"
         )
+    if bank.rule is not None:
+        raise ValueError(
+            "eligibility must be None in fit for shards, which do not store compared columns, got "
+            f"{bank.rule.rule!r}"
+        )
     bank = replace(bank, groups=None, group_names=None)
     all_rows = np.arange(len(bank))
     # A solved trend has its own rows. Any further kind of trend has one value per row of the bank.
@@ -383,9 +390,10 @@ class SelectedRows(NeighborBank):
         head: NONAHead | AverageHead,
         queries: Embedded | None = None,
         leave_out: str = "itself",
+        eligibility: StoredRule | Tensor | None = None,
     ) -> Evaluation:
         """Return the evaluation of a head, as :meth:`NeighborBank.evaluate` does."""
-        evaluation = super().evaluate(head, queries, leave_out)
+        evaluation = super().evaluate(head, queries, leave_out, eligibility)
         if self.queries is None or queries is None or len(queries) < len(self.queries):
             return evaluation  # among the rows, neighbours of some of the queries are searched
         assert torch.equal(queries.embeddings, self.queries.embeddings)

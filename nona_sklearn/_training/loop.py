@@ -25,6 +25,7 @@ from skorch.utils import noop
 from torch import Generator, Tensor, nn
 from torch.utils.data import TensorDataset
 
+from .._data.rule_columns import StoredRule
 from .._data.sample import Sample
 from .._data.splits import Split
 from .._network.extractor import FeatureExtractor
@@ -81,6 +82,7 @@ class TrainingConfig:
     n_steps: int = STEPS  # approximate steps of an epoch on a table, with batch_size='auto'
     average: bool = False  # whether the running average of the weights is validated and kept
     window: float = 0.0  # difference in time within which rows are no neighbours in training
+    rule: StoredRule | None = None  # of rows that may be neighbours; None: all may
     threshold_mode: str = "rel"  # whether LEAST_GAIN is relative, or 'abs'
     # A network that predicts its validation rows no better than the mean training target is
     # trained again, from its start, at a lower rate. If the second training is in vain, the
@@ -190,6 +192,8 @@ def train_once(
         log_prior=train.log_prior,
         times=train.times,
         window=config.window,
+        rule=config.rule,
+        compared=train.compared,
     )
     if valid is not None:
         valid = valid.to(config.device)

@@ -17,9 +17,16 @@ from torch.optim import AdamW
 from torch.optim.optimizer import Optimizer
 from torch.utils.data import TensorDataset
 
+from .._data.rule_columns import StoredRule
 from .._data.sample import Rows, Sample
 from .._inference.evaluation import Evaluation
-from .._inference.neighbors import Exclusion, LabelExclusion, Neighbors, TimeExclusion
+from .._inference.neighbors import (
+    Exclusion,
+    LabelExclusion,
+    Neighbors,
+    RuleExclusion,
+    TimeExclusion,
+)
 from .._network.network import NeighborNetwork
 from .._utils.precision import stored
 from .._utils.threads import FairSemaphore
@@ -47,6 +54,8 @@ class DatasetPool:
     log_prior: Tensor | None = None  # (n,), logarithms of prior weights; None: equal weights
     times: Tensor | None = None  # (n,)
     window: float = 0.0  # neighbours in training differ in time by more than this
+    rule: StoredRule | None = None  # of rows that may be neighbours
+    compared: Tensor | None = None  # (n, n_columns), of the columns that the rule compares
 
     def __post_init__(self) -> None:
         n, device = len(self.X), self.values.device
@@ -99,20 +108,25 @@ class DatasetPool:
 
     def excluded_in_training(self, queries: Tensor, rows: Tensor | slice) -> Exclusion:
         """Return the exclusion of a query's row or group, and of rows that are near in time."""
-        labels = LabelExclusion(self.labels[queries], self.labels[rows])
-        if self.times is None:
-            return labels
-        times, window = self.times[queries], self.window
-        return TimeExclusion(times - window, self.times[rows], times + window, labels)
+        further: Any = LabelExclusion(self.labels[queries], self.labels[rows])
+        if self.times is not None:
+            times, window = self.times[queries], self.window
+            further = TimeExclusion(times - window, self.times[rows], times + window, further)
+        if self.rule is None or self.compared is None:
+            return further
+        return RuleExclusion(self.rule, self.compared[queries], self.compared[rows], further)
 
     def excluded_in_validation(self, valid: Sample, rows: slice) -> Exclusion | None:
         """Return the exclusion of groups and later rows for validation rows, or None."""
-        if valid.times is None or self.times is None:  # validation takes whole groups
-            return None
-        labels = None
-        if valid.groups is not None and self.groups is not None:
-            labels = LabelExclusion(valid.groups, self.groups[rows])
-        return TimeExclusion(valid.times, self.times[rows], labels=labels)
+        further = None
+        if valid.times is not None and self.times is not None:
+            labels = None
+            if valid.groups is not None and self.groups is not None:
+                labels = LabelExclusion(valid.groups, self.groups[rows])
+            further = TimeExclusion(valid.times, self.times[rows], labels=labels)
+        if self.rule is None or self.compared is None or valid.compared is None:
+            return further  # without times, validation takes whole groups
+        return RuleExclusion(self.rule, valid.compared, self.compared[rows], further)
 
 
 class BatchPool(DatasetPool):

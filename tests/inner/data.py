@@ -16,6 +16,7 @@ from nona_sklearn._data.row_values import (
     normalize_mean,
     weighted_quantiles,
 )
+from nona_sklearn._data.rule_columns import RuleColumns, StoredRule
 from nona_sklearn._data.sample import Embedded, Sample, TableRows
 from nona_sklearn._data.source import (
     ALPHAS,

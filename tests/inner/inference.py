@@ -53,6 +53,7 @@ from nona_sklearn._inference.index import (
 from nona_sklearn._inference.neighbors import (
     LabelExclusion,
     Neighbors,
+    RuleExclusion,
     TimeExclusion,
     UnknownLevels,
 )

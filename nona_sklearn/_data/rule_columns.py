@@ -1,0 +1,203 @@
+"""Columns that rules of eligibility compare, as one matrix of numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .._utils.storable import storable
+from .._utils.tables import columns_at, is_frame, names_of_columns
+from ..eligibility import AtLeast, Eligibility
+from .columns import SECOND, Column, read_as, read_columns, read_strings
+from .tables import as_dense
+
+NO_ROWS = np.zeros(0, dtype=int)
+EPOCH = np.datetime64(0, "us")
+
+
+@storable
+@dataclass(frozen=True)
+class RuleColumns:
+    """Read the columns of a table that rules compare, and number their values.
+
+    Numbers stay, dates and durations are in seconds, and categories are numbered by their levels.
+    A missing value is NaN, and a category that no stored row has is -1.
+    """
+
+    columns: tuple[Column, ...]  # of no rows: name, kind, time zone and form
+    levels: tuple[tuple, ...]  # of categories; of the remaining columns ()
+
+    @classmethod
+    def fit(cls, rule: Eligibility, X: Any) -> tuple[RuleColumns, Tensor]:
+        """Return the columns of a rule in the table of fit, and their numbers, (n, n_columns)."""
+        read = [read_strings(column) for column in _select(rule.columns, X)]
+        for column in read:
+            rule.check(column.name, column.kind, column.values)
+        empty = tuple(column[NO_ROWS] for column in read)
+        return cls(empty, ((),) * len(read))._with_levels(read)
+
+    @property
+    def names(self) -> tuple[Any, ...]:
+        """Return the names of the columns."""
+        return tuple(column.name for column in self.columns)
+
+    def check(self, rule: Eligibility) -> None:
+        """Raise a ValueError if a rule compares columns that are not stored."""
+        missing = [column for column in rule.columns if column not in self.names]
+        if missing:
+            raise ValueError(
+                f"eligibility must compare columns that fit has stored, {[*self.names]}, got "
+                f"{missing}: give fit a rule that compares them"
+            )
+        for column in self.columns:
+            if column.name in rule.columns:
+                rule.check(column.name, column.kind, column.values)
+
+    def read(self, X: Any) -> Tensor:
+        """Return the numbers of queries, float64 (n, n_columns), whose kinds are those of fit."""
+        return self._number(self._read(X))
+
+    def with_rows(self, X: Any) -> tuple[RuleColumns, Tensor]:
+        """Return the columns with the levels of further rows to store, and these rows' numbers."""
+        return self._with_levels(self._read(X))
+
+    def _read(self, X: Any) -> list[Column]:
+        """Return the columns of new rows, whose kinds must be those of fit."""
+        pairs = zip(_select(self.names, X), self.columns, strict=True)
+        read = [read_as(column, fitted) for column, fitted in pairs]
+        for column, fitted in zip(read, self.columns, strict=True):
+            if "empty" not in (column.kind, fitted.kind) and column.kind != fitted.kind:
+                raise ValueError(
+                    f"{column.label} held values of kind {fitted.kind!r} in fit, and holds "
+                    f"{column.contents} now{column.example}"
+                )
+        return read
+
+    def _with_levels(self, read: list[Column]) -> tuple[RuleColumns, Tensor]:
+        levels = tuple(
+            tuple(dict.fromkeys([*known, *_categories(column)]))
+            for known, column in zip(self.levels, read, strict=True)
+        )
+        columns = replace(self, levels=levels)
+        return columns, columns._number(read)
+
+    def _number(self, read: list[Column]) -> Tensor:
+        """Return the numbers of columns, float64 (n, n_columns)."""
+        numbers = [_numbers(*pair) for pair in zip(read, self.levels, strict=True)]
+        return torch.from_numpy(np.stack(numbers, axis=1))
+
+    def of_rows(self, numbers: Tensor) -> tuple[RuleColumns, Tensor]:
+        """Return the columns without levels that no row has, and the rows' numbers by these."""
+        numbers, levels = numbers.clone(), []
+        for j, known in enumerate(self.levels):
+            if known:
+                column = numbers[:, j]
+                used, codes = column[~column.isnan()].unique(return_inverse=True)
+                numbers[~column.isnan(), j] = codes.to(numbers)
+                known = tuple(known[int(code)] for code in used)
+            levels.append(known)
+        return replace(self, levels=tuple(levels)), numbers
+
+
+@storable
+@dataclass(frozen=True)
+class StoredRule:
+    """Hold a rule, with the columns by which rows of a table are compared."""
+
+    rule: Eligibility
+    columns: RuleColumns
+
+    def __call__(self, queries: Tensor, rows: Tensor, excluded: Tensor | None = None) -> Tensor:
+        """Return which rows are admitted for queries, bool (q, n), given their numbers.
+
+        `excluded` are pairs (q, n) that are excluded whatever the rule says.
+        """
+        admitted = self.rule(ComparedRows(self.columns, queries, rows, excluded))
+        return admitted if excluded is None else admitted & ~excluded
+
+    def replaced_by(self, rule: Eligibility) -> StoredRule:
+        """Return a different rule of the stored columns."""
+        self.columns.check(rule)
+        return replace(self, rule=rule)
+
+    @property
+    def in_training(self) -> StoredRule:
+        """Return the rule by itself: a pool has too few rows for a required number of them."""
+        return replace(self, rule=self.rule.rule) if isinstance(self.rule, AtLeast) else self
+
+
+@dataclass(frozen=True, eq=False)
+class ComparedRows:
+    """Numbers of the columns of queries and of stored rows, as rules compare them."""
+
+    columns: RuleColumns
+    queries: Tensor  # (q, n_columns)
+    rows: Tensor  # (n, n_columns)
+    excluded: Tensor | None = None  # bool (q, n), whatever a rule says
+
+    def __getitem__(self, queries: Tensor) -> ComparedRows:
+        """Return some of the queries."""
+        excluded = None if self.excluded is None else self.excluded[queries]
+        return replace(self, queries=self.queries[queries], excluded=excluded)
+
+    def numbers(self, column: Any) -> tuple[Tensor, Tensor]:
+        """Return a column as float64, (q,) of the queries and (n,) of the rows."""
+        j = self.columns.names.index(column)
+        return self.queries[:, j], self.rows[:, j]
+
+    def values(self, column: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Return a column as given, (q,) of the queries and (n,) of the rows."""
+        j = self.columns.names.index(column)
+        kind, levels = self.columns.columns[j].kind, self.columns.levels[j]
+        queries, rows = (_values(part, kind, levels) for part in self.numbers(column))
+        return queries, rows
+
+
+def _select(names: Iterable[Any], X: Any) -> list[Column]:
+    """Return the named columns of a table, in this order."""
+    X, names = as_dense(X), [*names]
+    if not is_frame(X):
+        X = np.asarray(X)
+        given = [*range(X.shape[1])]
+    else:
+        given = names_of_columns(X)
+    for name in names:
+        if name not in given:
+            raise ValueError(f"eligibility must compare columns of X, got {name!r}")
+    read = read_columns(columns_at(X, [given.index(name) for name in names]))
+    return [replace(column, name=name) for name, column in zip(names, read, strict=True)]
+
+
+def _categories(column: Column) -> list:
+    """Return the categories of rows, of the remaining kinds of columns none."""
+    if column.kind != "category":
+        return []
+    return [value for value in column.values.tolist() if value is not None]
+
+
+def _numbers(column: Column, levels: tuple) -> np.ndarray:
+    """Return the values of a column as numbers, (n,)."""
+    if column.kind == "category":
+        codes: dict[Any, float] = {level: code for code, level in enumerate(levels)}
+        codes[None] = np.nan
+        return np.array([codes.get(value, -1.0) for value in column.values.tolist()], dtype=float)
+    if column.kind == "date":
+        return np.where(np.isnat(column.values), np.nan, (column.values - EPOCH) / SECOND)
+    return column.values
+
+
+def _values(numbers: Tensor, kind: str, levels: tuple) -> np.ndarray:
+    """Return the values (n,) of a column by their numbers; unknown categories are None."""
+    array = numbers.cpu().numpy()
+    if kind == "category":
+        of_levels = np.array([*levels, None], dtype=object)
+        return of_levels[np.nan_to_num(array, nan=-1.0).astype(int)]
+    if kind in ("date", "duration"):
+        durations = np.round(array * 1e6).astype("timedelta64[us]")
+        return EPOCH + durations if kind == "date" else durations
+    return array

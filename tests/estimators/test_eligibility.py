@@ -1,0 +1,262 @@
+"""Estimators whose neighbours satisfy a rule: in training, in leave-one-out and for queries."""
+
+import copy
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from inner.training import DatasetPool
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
+from sklearn.model_selection import cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+
+from nona_sklearn import (
+    NONAClassifier,
+    NONARegressor,
+    SoftStepKNeighborsClassifier,
+    SoftStepKNeighborsRegressor,
+    export_onnx,
+    load,
+    save,
+    save_shards,
+)
+from nona_sklearn.eligibility import differs, pairs, same, within
+
+N = 90
+rng = np.random.default_rng(0)
+X = pd.DataFrame(
+    {
+        "area": rng.uniform(40, 120, N).round(1),
+        "district": rng.choice(["north", "south", "west"], N),
+        "age": rng.integers(0, 40, N).astype(float),
+    },
+    index=[f"flat {i}" for i in range(N)],
+)
+y = 5 * X["area"] + 40 * (X["district"] == "west") + rng.normal(0, 5, N)
+LABELS = np.where(y > y.median(), "dear", "cheap")
+NEW = pd.DataFrame(
+    {"area": [50.0, 80.0, 100.0], "district": ["north", "west", "east"], "age": [10.0, 12.0, 5.0]},
+    index=["p", "q", "r"],
+)
+RULE = same("district") & within("age", 10)
+PLAIN = {"weighting": "uniform", "learn_feature_weights": False, "trend": None}
+#: The last query is of a district that no row has.
+OF_DISTRICT = (NEW[["district"]].to_numpy() == X["district"].to_numpy()[None]) & (
+    abs(NEW[["age"]].to_numpy() - X["age"].to_numpy()[None]) <= 10
+)
+ITSELF = np.eye(N, dtype=bool)
+OF_ROWS = (X[["district"]].to_numpy() == X["district"].to_numpy()[None]) & (
+    abs(X[["age"]].to_numpy() - X["age"].to_numpy()[None]) <= 10
+)
+
+
+ALL_WEIGH = NONARegressor(
+    similarity="l2", n_neighbors=None, trend=None, max_iter=3, random_state=0
+)
+
+
+@pytest.mark.parametrize("estimator", [SoftStepKNeighborsRegressor(3, **PLAIN), ALL_WEIGH])
+def test_a_prediction_is_that_of_a_bank_of_the_eligible_rows(estimator):
+    estimator = clone(estimator).fit(X, y, eligibility=RULE)
+    of_district = NEW[["district"]].to_numpy() == X["district"].to_numpy()[None]
+    for eligibility, admitted in ((None, OF_DISTRICT), (same("district"), of_district)):
+        expected = [np.nan] * len(NEW)
+        for i in range(2):
+            alone = copy.deepcopy(estimator).remove_neighbors(ids=np.flatnonzero(~admitted[i]))
+            every = np.ones((1, len(alone.bank_)), dtype=bool)
+            expected[i] = alone.predict(NEW[i : i + 1], eligibility=every)[0]
+        assert_allclose(estimator.predict(NEW, eligibility=eligibility), expected)
+        assert_allclose(estimator.predict(NEW, eligibility=admitted), expected)
+
+
+ESTIMATORS = {
+    "features": NONARegressor(max_iter=3, random_state=0),
+    "l2": NONARegressor(similarity="l2", max_iter=3, random_state=0),
+    "all weigh": clone(ALL_WEIGH),
+    "tree": NONARegressor(
+        similarity="l2", embedding_dim=2, algorithm="kd_tree", max_iter=3, random_state=0
+    ),
+    "classes": NONAClassifier(max_iter=3, random_state=0),
+    "softstep": SoftStepKNeighborsRegressor(max_iter=3, random_state=0),
+    "softstep classes": SoftStepKNeighborsClassifier(max_iter=3, random_state=0),
+}
+
+
+@pytest.fixture(scope="module", params=ESTIMATORS)
+def fitted(request):
+    estimator = ESTIMATORS[request.param]
+    targets = LABELS if "classes" in request.param else y
+    return estimator.fit(X, targets, eligibility=RULE)
+
+
+def test_only_eligible_rows_have_weight(fitted):
+    for queries, admitted in ((NEW, OF_DISTRICT), (None, OF_ROWS & ~ITSELF)):
+        weights = fitted.neighbor_weights(queries).toarray()
+        has_row = admitted.any(axis=1)
+        assert (weights[~admitted] == 0).all()
+        assert_allclose(weights.sum(axis=1), has_row)
+        distances, ids = fitted.kneighbors(queries, 4)
+        assert_array_equal((ids >= 0).sum(axis=1), admitted.sum(axis=1).clip(max=4))
+        assert_array_equal(np.isinf(distances), ids < 0)
+        _, ids = fitted.heaviest_neighbors(queries, 4)
+        listed, places = (ids >= 0).nonzero()
+        assert admitted[listed, ids[listed, places]].all()
+        table = fitted.explain(queries)
+        names = NEW.index if queries is not None else X.index
+        rows = table[table["neighbor"].isin(X.index)]
+        pairs_of = names.get_indexer(rows["query"]), X.index.get_indexer(rows["neighbor"])
+        assert admitted[pairs_of].all()
+
+
+def test_queries_without_rows_are_not_predicted(fitted):
+    isolated = ~(OF_ROWS & ~ITSELF).any(axis=1)
+    if hasattr(fitted, "predict_proba"):
+        assert_allclose(fitted.predict_proba(NEW)[2], [0.5, 0.5], atol=0.2)
+        targets = LABELS
+    else:
+        assert_array_equal(np.isnan(fitted.predict(NEW)), [False, False, True])
+        assert_array_equal(np.isnan(fitted.predict(None)), isolated)
+        assert_array_equal(np.isnan(fitted.predict_quantiles(NEW)).any(axis=1), [0, 0, 1])
+        targets = y.to_numpy()
+    predicted = fitted.predict(None)[~isolated]
+    if hasattr(fitted, "predict_proba"):
+        expected = np.mean(predicted == targets[~isolated])
+    else:
+        truth = targets[~isolated]
+        expected = 1 - ((truth - predicted) ** 2).sum() / ((truth - truth.mean()) ** 2).sum()
+    assert fitted.score(None, targets) == pytest.approx(expected)
+
+
+def test_a_mask_says_what_a_rule_says(fitted):
+    assert_allclose(
+        fitted.neighbor_weights(NEW, eligibility=OF_DISTRICT).toarray(),
+        fitted.neighbor_weights(NEW).toarray(),
+    )
+    for method in (fitted.kneighbors, fitted.heaviest_neighbors):
+        by_mask, by_rule = method(NEW, 3, eligibility=OF_DISTRICT), method(NEW, 3)
+        for array, expected in zip(by_mask, by_rule, strict=True):
+            assert_allclose(array, expected)
+
+
+def test_files_and_pickles_keep_the_rule(fitted, tmp_path):
+    save(fitted, tmp_path / "estimator.safetensors")
+    weights = fitted.neighbor_weights(NEW).toarray()
+    for copied in (load(tmp_path / "estimator.safetensors"), pickle.loads(pickle.dumps(fitted))):
+        assert_array_equal(copied.neighbor_weights(NEW).toarray(), weights)
+        assert copied.bank_.rule.rule == RULE
+
+
+def test_a_function_is_no_part_of_a_file(tmp_path):
+    knn = SoftStepKNeighborsRegressor(3, **PLAIN)
+    knn.fit(X, y, eligibility=pairs(lambda q, r: r["age"] <= q["age"][:, None], ["age"]))
+    assert (knn.bank_.neighbors.compared[:, 0].numpy() == X["age"]).all()
+    with pytest.raises((TypeError, ValueError), match="function"):
+        save(knn, tmp_path / "estimator.safetensors")
+
+
+def test_edits():
+    """Added rows have new districts; the name of a district leaves with its last row."""
+    knn = SoftStepKNeighborsRegressor(2, **PLAIN).fit(X, y, eligibility=same("district"))
+    knn.add_neighbors(NEW.iloc[[2]].set_axis(["s"]), [100.0])
+    assert knn.predict(NEW)[2] == pytest.approx(100.0)
+    assert b"east" in pickle.dumps(knn.bank_.rule)
+    knn.remove_neighbors(names="s")
+    assert np.isnan(knn.predict(NEW)).tolist() == [False, False, True]
+    assert b"east" not in pickle.dumps(knn.bank_)
+    assert b"west" in pickle.dumps(knn.bank_)
+
+
+def test_a_required_number_of_rows():
+    counts = OF_DISTRICT.sum(axis=1)
+    k = int(counts[:2].max())
+    assert counts[:2].min() < k
+    rule = RULE.at_least(k, relax=[same("district")])
+    estimator = clone(ALL_WEIGH).fit(X, y, eligibility=rule)
+    of_district = NEW[["district"]].to_numpy() == X["district"].to_numpy()[None]
+    expected = np.where((counts >= k)[:, None], OF_DISTRICT, of_district)
+    assert_array_equal(estimator.neighbor_weights(NEW).toarray() > 0, expected)
+    # A row does not count for itself.
+    west = (X["district"] == "west").to_numpy()
+    alone = same("district").at_least(int(west.sum()))
+    assert np.isnan(estimator.predict(None, eligibility=alone)[west]).all()
+    assert not np.isnan(estimator.predict(NEW, eligibility=alone)[1])
+
+
+def test_training_leaves_out_what_a_rule_excludes(monkeypatch):
+    """The pairs that steps of training admit are those of the rule, without a row and itself."""
+    admitted = []
+    exclude = DatasetPool.excluded_in_training
+
+    def kept(pool, queries, rows):
+        exclusion = exclude(pool, queries, rows)
+        ages = pool.compared[:, 1]
+        near = (ages[queries][:, None] - ages[rows][None]).abs() <= 10
+        same_row = queries[:, None] == torch.arange(len(pool.X))[rows][None]
+        codes = pool.compared[:, 0]
+        expected = near & (codes[queries][:, None] == codes[rows][None]) & ~same_row
+        assert torch.equal(~exclusion.of(), expected)
+        admitted.append(expected.double().mean().item())
+        return exclusion
+
+    monkeypatch.setattr(DatasetPool, "excluded_in_training", kept)
+    NONARegressor(similarity="l2", trend=None, max_iter=1, random_state=0).fit(
+        X, y, eligibility=RULE
+    )
+    assert 0 < np.mean(admitted) < 0.5
+
+
+def test_search_and_pipelines():
+    scores = cross_val_score(
+        SoftStepKNeighborsRegressor(3, **PLAIN), X, y, cv=3, params={"eligibility": RULE}
+    )
+    assert np.isfinite(scores).all()
+    pipeline = make_pipeline(FunctionTransformer(), SoftStepKNeighborsRegressor(3, **PLAIN))
+    pipeline.fit(X, y, softstepkneighborsregressor__eligibility=RULE)
+    assert np.isnan(pipeline.predict(NEW)).tolist() == [False, False, True]
+    assert not np.isnan(pipeline.predict(NEW, eligibility=differs("district"))).any()
+
+
+WRONG = {
+    "no rule": ({"eligibility": "district"}, TypeError, "rule of nona_sklearn.eligibility.*dist"),
+    "no column": ({"eligibility": same("street")}, ValueError, "columns of X, got 'street'"),
+    "no rows": (
+        {"eligibility": within("age", 0) & differs("age")},
+        ValueError,
+        "must admit a row for some rows of X",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_rules_are_refused_before_training(name, monkeypatch):
+    arguments, kind, message = WRONG[name]
+    monkeypatch.setattr("inner.estimators.fitting.train_networks", None)
+    with pytest.raises(kind, match=message):
+        NONARegressor().fit(X, y, **arguments)
+
+
+def test_errors_of_queries():
+    knn = SoftStepKNeighborsRegressor(3, **PLAIN).fit(X, y, eligibility=RULE)
+    with pytest.raises(ValueError, match=r"that fit has stored, \['district', 'age'\], got \['ar"):
+        knn.predict(NEW, eligibility=within("area", 5))
+    with pytest.raises(ValueError, match=r"a mask of shape \(3, 90\).*got shape \(3, 4\)"):
+        knn.predict(NEW, eligibility=np.ones((3, 4), dtype=bool))
+    with pytest.raises(TypeError, match="must be a rule"):
+        knn.predict(NEW, eligibility=np.ones((3, N)))
+    with pytest.raises(ValueError, match="column 'age' held numbers in fit, and holds strings"):
+        knn.predict(NEW.assign(age=["a", "b", "c"]))
+    plain = SoftStepKNeighborsRegressor(3, **PLAIN).fit(X, y)
+    with pytest.raises(ValueError, match="compares columns that fit has not stored"):
+        plain.predict(NEW, eligibility=RULE)
+
+
+def test_shards_and_graphs_refuse_a_rule(tmp_path):
+    knn = SoftStepKNeighborsRegressor(3, **PLAIN).fit(X, y, eligibility=RULE)
+    with pytest.raises(ValueError, match="eligibility must be None in fit for shards"):
+        save_shards(knn, tmp_path / "shards", 2)
+    with pytest.raises(ValueError, match="eligibility must be None in fit for an ONNX graph"):
+        export_onnx(knn, tmp_path / "graph.onnx")

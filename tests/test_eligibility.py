@@ -1,0 +1,139 @@
+"""Rules of eligibility: what they admit, by hand, and how they join."""
+
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from inner.data import RuleColumns, StoredRule
+from sklearn.metrics.pairwise import haversine_distances
+
+from nona_sklearn.eligibility import EARTH_RADIUS, differs, distance, pairs, same, within
+
+STORED = pd.DataFrame(
+    {
+        "district": ["a", "b", "a", None],
+        "age": [30.0, 36.0, np.nan, 41.0],
+        "sold": pd.to_datetime(["2024-01-01", "2024-03-01", "2023-01-01", None]),
+        "latitude": [48.0, 48.0, 90.0, -90.0],
+        "longitude": [179.999, -179.999, 10.0, 0.0],
+    }
+)
+QUERIES = pd.DataFrame(
+    {
+        "district": ["a", "c", None],
+        "age": [35.0, np.nan, 36.0],
+        "sold": pd.to_datetime(["2024-03-01", "2024-03-01", None]),
+        "latitude": [48.0, 90.0, np.nan],
+        "longitude": [-179.999, 170.0, 0.0],
+    }
+)
+
+
+def admitted(rule, queries=QUERIES, stored=STORED):
+    columns, rows = RuleColumns.fit(rule, stored)
+    return StoredRule(rule, columns)(columns.read(queries), rows).int().tolist()
+
+
+def test_same_and_differs():
+    """An unknown category equals no row's; a missing one neither equals a row's nor differs."""
+    assert admitted(same("district")) == [[1, 0, 1, 0], [0, 0, 0, 0], [0, 0, 0, 0]]
+    assert admitted(differs("district")) == [[0, 1, 0, 0], [1, 1, 1, 0], [0, 0, 0, 0]]
+
+
+def test_within_a_width():
+    assert admitted(within("age", 5)) == [[1, 1, 0, 0], [0, 0, 0, 0], [0, 1, 0, 1]]
+    assert admitted(~within("age", 5)) == [[0, 0, 0, 1], [0, 0, 0, 0], [1, 0, 0, 0]]
+
+
+def test_within_a_time_before():
+    """A row of the query's own day is not before it."""
+    rule = within("sold", days=60, before=True)
+    assert admitted(rule) == [[1, 0, 0, 0], [1, 0, 0, 0], [0, 0, 0, 0]]
+    assert admitted(~rule) == [[0, 1, 1, 0], [0, 1, 1, 0], [0, 0, 0, 0]]
+    assert admitted(within("sold", days=60)) == [[1, 1, 0, 0], [1, 1, 0, 0], [0, 0, 0, 0]]
+
+
+def test_distances_cross_the_date_line_and_meet_at_the_poles():
+    near = distance("latitude", "longitude") < 1000
+    assert admitted(near) == [[1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 0]]
+    assert admitted(~near) == admitted(distance("latitude", "longitude") >= 1000)
+    far = distance("latitude", "longitude") > 20_000_000
+    assert admitted(far) == [[0, 0, 0, 0], [0, 0, 0, 1], [0, 0, 0, 0]]
+
+
+@given(st.lists(st.tuples(st.floats(-90, 90), st.floats(-180, 180)), min_size=2, max_size=2))
+def test_a_distance_is_that_of_a_great_circle(places):
+    X = np.array(places)
+    metres = EARTH_RADIUS * haversine_distances(np.deg2rad(X))[0, 1]
+    slack = 0.001 + 1e-6 * metres  # of rounding
+    for limit, expected in ((metres + slack, 1), (metres - slack, 0)):
+        if 0 <= limit < np.pi * EARTH_RADIUS:
+            assert admitted(distance(0, 1) <= limit, X[:1], X[1:]) == [[expected]]
+
+
+def test_a_function_of_values():
+    def no_older_and_other(queries, rows):
+        assert rows["district"].tolist() == ["a", "b", "a", None]
+        assert queries["sold"].dtype.kind == "M"
+        return rows["age"] <= queries["age"][:, None]
+
+    rule = pairs(no_older_and_other, ["age", "district", "sold"])
+    assert admitted(rule) == [[1, 0, 0, 0], [0, 0, 0, 0], [1, 1, 0, 0]]
+    with pytest.raises(ValueError, match=r"must return bool of shape \(3, 4\).*got bool.*\(4,\)"):
+        admitted(pairs(lambda queries, rows: rows["age"] > 0, ["age"]))
+
+
+def test_rules_join():
+    both = same("district") & within("age", 5)
+    assert admitted(both) == [[1, 0, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0]]
+    either = same("district") | within("age", 5)
+    assert admitted(either) == [[1, 1, 1, 0], [0, 0, 0, 0], [0, 1, 0, 1]]
+    assert admitted(~either) == admitted(differs("district") & ~within("age", 5))
+    assert ~~either == either
+    assert both.columns == ("district", "age")
+    assert pickle.loads(pickle.dumps(both)) == both
+
+
+def test_a_number_of_rows_or_wider_rules():
+    rule = same("district").at_least(2, relax=[within("age", 5), within("age", 100)])
+    # The first query has two rows of its district; the third has two within five years.
+    assert admitted(rule) == [[1, 0, 1, 0], [0, 0, 0, 0], [0, 1, 0, 1]]
+    assert admitted(same("district").at_least(3)) == [[0] * 4] * 3
+
+
+WRONG = {
+    "no width": (lambda: within("age"), ValueError, "needs one width"),
+    "two widths": (lambda: within("age", 5, days=1), ValueError, "needs one width"),
+    "negative": (lambda: within("age", -1), ValueError, "at least 0, got -1"),
+    "metres": (lambda: distance("a", "b") < -1, ValueError, "at least 0, got -1"),
+    "column": (lambda: same(1.5), TypeError, "named by a str or an int, got 1.5"),
+    "and": (lambda: same("a") and same("b"), TypeError, "join rules by & and"),
+    "no rule": (lambda: same("a") & "b", TypeError, "a rule can be joined with a rule only"),
+    "parentheses": (
+        lambda: same("a") & distance("b", "c") < 5,
+        TypeError,
+        "put its comparison in parentheses",
+    ),
+    "no columns": (lambda: pairs(len, []), ValueError, "at least one column"),
+    "least": (lambda: same("a").at_least(0), ValueError, "min_neighbors must be an int"),
+    "late join": (lambda: same("a").at_least(1) & same("b"), TypeError, "before at_least"),
+    "kind": (lambda: admitted(within("district", 5)), ValueError, "needs a column of numbers"),
+    "no time": (lambda: admitted(within("sold", 5)), ValueError, r"such as within\('sold', days"),
+    "time": (lambda: admitted(within("age", days=5)), ValueError, "number as its width"),
+    "degrees": (
+        lambda: admitted(distance("age", "latitude") < 5, stored=STORED.assign(age=95.0)),
+        ValueError,
+        "degrees from -90 to 90 in column 'age', got 95",
+    ),
+    "missing": (lambda: admitted(same("street")), ValueError, "columns of X, got 'street'"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_errors_name_what_is_wrong(name):
+    call, kind, message = WRONG[name]
+    with pytest.raises(kind, match=message):
+        call()
