@@ -106,9 +106,9 @@ class Eligibility(ABC):
 
     def __or__(self, other: Eligibility) -> Eligibility:
         """Return the rule that is satisfied if at least one of both is."""
-        return _join(AtLeastOne, self, other)
+        return _join(OneOf, self, other)
 
-    def at_least(self, min_neighbors: int, relax: Sequence[Eligibility] = ()) -> AtLeast:
+    def at_least(self, min_neighbors: int, relax: Sequence[Eligibility] = ()) -> Required:
         """Require a number of rows that satisfy the rule, or else a wider one.
 
         Parameters
@@ -121,7 +121,7 @@ class Eligibility(ABC):
 
         Returns
         -------
-        AtLeast
+        Required
             The rule with its requirement, which can no longer be joined.
 
         Examples
@@ -133,9 +133,9 @@ class Eligibility(ABC):
         if not is_whole(min_neighbors, 1):
             raise ValueError(f"min_neighbors must be an int of at least 1, got {min_neighbors!r}")
         for rule in relax:
-            if not isinstance(rule, Eligibility) or isinstance(rule, AtLeast):
+            if not isinstance(rule, Eligibility) or isinstance(rule, Required):
                 raise TypeError(f"relax must hold rules, such as same('district'), got {rule!r}")
-        return AtLeast(self, int(min_neighbors), tuple(relax))
+        return Required(self, int(min_neighbors), tuple(relax))
 
     def __bool__(self) -> bool:
         raise TypeError("join rules by & and |, and turn them by ~: and, or, not join no rules")
@@ -180,7 +180,7 @@ class All(Joined):
         return satisfied
 
     def __invert__(self) -> Eligibility:
-        return AtLeastOne(tuple(~rule for rule in self.rules))
+        return OneOf(tuple(~rule for rule in self.rules))
 
     def __repr__(self) -> str:
         return self._in_words("&")
@@ -188,7 +188,7 @@ class All(Joined):
 
 @storable
 @dataclass(frozen=True, repr=False)
-class AtLeastOne(Joined):
+class OneOf(Joined):
     """Rules at least one of which is satisfied."""
 
     def __call__(self, compared: Compared) -> Tensor:
@@ -206,7 +206,7 @@ class AtLeastOne(Joined):
 
 @storable
 @dataclass(frozen=True, repr=False)
-class AtLeast(Eligibility):
+class Required(Eligibility):
     """A rule that enough rows satisfy, or else the first of wider rules that they do."""
 
     rule: Eligibility
@@ -260,7 +260,7 @@ class AtLeast(Eligibility):
 
 
 def _join(kind: type[Joined], first: Eligibility, second: Any) -> Eligibility:
-    if isinstance(second, AtLeast):
+    if isinstance(second, Required):
         raise TypeError(f"join rules before at_least, got {second!r}")
     if not isinstance(second, Eligibility):
         remedy = ": put its comparison in parentheses" if isinstance(second, Distance) else ""

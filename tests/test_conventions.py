@@ -32,6 +32,7 @@ PACKAGE = ROOT / "nona_sklearn"
 FLOORS = [
     {"_version"},
     {"_utils"},
+    {"eligibility"},
     {"ranking", "similarity"},
     {"datasets", "embedding", "losses", "softstep", "weighting"},
     {"attention"},

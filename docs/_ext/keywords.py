@@ -16,7 +16,7 @@ KEYWORDS = {
     "install": "install, gpu, cuda, extras, requirements",
     "intervals": "prediction intervals, quantiles, uncertainty, conformal prediction",
     "method": "how it works, formula, equation, algorithm, geometry",
-    "neighbors": "explain prediction, explanation, interpretability, shap, names of rows",
+    "neighbors": "explain prediction, shap, names of rows, caliper, exact matching, filter rows",
     "references": "cite, citation, bibliography, paper",
     "saving": "save model, load model, pickle, joblib, onnx, safetensors, skops",
     "scaling": "large data, memory, dask, shards, distributed, faiss, approximate search",

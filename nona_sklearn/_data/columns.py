@@ -59,7 +59,7 @@ class Column:
     levels: tuple | None = None  # ordered levels of an ordered category
     time_zone: str | None = None  # of dates; None: they are naive
     texts: np.ndarray | None = None  # strings as given, None if missing; unset for a categorical
-    form: Any = None  # form by which strings were read, see forms.py
+    form: Any = None  # form by which strings were read: NumberForm or DateForm
 
     @property
     def label(self) -> str:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from .._utils.storable import storable
 from .._utils.tables import columns_at, is_frame, names_of_columns
-from ..eligibility import AtLeast, Eligibility
+from ..eligibility import Eligibility, Required
 from .columns import SECOND, Column, read_as, read_columns, read_strings
 from .tables import as_dense
 
@@ -128,7 +128,7 @@ class StoredRule:
     @property
     def in_training(self) -> StoredRule:
         """Return the rule by itself: a pool has too few rows for a required number of them."""
-        return replace(self, rule=self.rule.rule) if isinstance(self.rule, AtLeast) else self
+        return replace(self, rule=self.rule.rule) if isinstance(self.rule, Required) else self
 
 
 @dataclass(frozen=True, eq=False)

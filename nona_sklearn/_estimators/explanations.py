@@ -141,7 +141,7 @@ def _stored_positions(
 
     A stored row is behind the prediction and has the query's features and, if any, its name.
     """
-    # With an encoding made of targets (:mod:`.cross_fitting`), training rows and queries differ.
+    # With an encoding made of targets (`cross_fit`), training rows and queries differ.
     # The row that has the name and the largest weight is then the query.
     bank, lines = fitted.bank_, np.flatnonzero(explanation.of_rows)
     of_query, rows = explanation.of_query[lines], explanation.positions[lines]

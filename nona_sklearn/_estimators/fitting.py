@@ -31,8 +31,8 @@ from .._inference.held_out import (
     Unseen,
     ValidationRows,
     converged_networks,
+    fit_credibility,
     fit_share,
-    fit_shrinkage,
 )
 from .._inference.neighbors import (
     LabelExclusion,
@@ -205,7 +205,7 @@ def train(
 def fit_bank(estimator: Any, training: Training) -> tuple[NeighborNetwork, NeighborBank]:
     """Return the network that embeds queries, and the bank.
 
-    Rows that the networks did not train on decide the trend's share, shrinkage and calibration.
+    Rows that the networks did not train on decide the trend's share, credibility and calibration.
     """
     architecture, data, targets = training.architecture, training.data, training.targets
     network, config = training.network, training.config
@@ -229,7 +229,7 @@ def fit_bank(estimator: Any, training: Training) -> tuple[NeighborNetwork, Neigh
         judged = converged_networks(training.history, bank.trend is not None)
         columns = targets.without_outliers(bank.neighbors.columns.cpu().numpy())
         learned = torch.from_numpy(columns).to(bank.targets)
-        fit_shrinkage(network.head, bank, unseen, judged, learned)
+        fit_credibility(network.head, bank, unseen, judged, learned)
 
     # Find rows among the features; the networks become their trend.
     if training.feature_weights is not None:

@@ -38,7 +38,7 @@ N_NUMBERS = 1001  # from 0 to 1, of which one is chosen
 RADIUS_PAIRS = 2**22  # of rows and neighbours that are compared for a trust radius
 #: Standard errors that are taken for chance: the best epochs were chosen by the same rows.
 CHANCE = 3.0
-LEAST_SHRINKAGE_ROWS = 50  # of fewer rows, even good predictions are within chance
+LEAST_CREDIBILITY_ROWS = 50  # of fewer rows, even good predictions are within chance
 
 
 # -- predictions -----------------------------------------------------------------------------
@@ -291,10 +291,10 @@ def _share_by_log_loss(
     return float(minimize_scalar(loss, bounds=(0, 1), method="bounded").x)
 
 
-# -- shrinkage ---------------------------------------------------------------------------------
+# -- credibility -------------------------------------------------------------------------------
 
 
-def fit_shrinkage(
+def fit_credibility(
     head: NONAHead | AverageHead,
     bank: NeighborBank,
     unseen: Unseen,
@@ -317,7 +317,7 @@ def fit_shrinkage(
     if isinstance(unseen, list):
         held_out = [held_out[i] for i in networks]
     truth = torch.cat([part.truth for part in held_out])
-    if len(truth) < LEAST_SHRINKAGE_ROWS:
+    if len(truth) < LEAST_CREDIBILITY_ROWS:
         return
     predictions = torch.cat([part.predictions for part in held_out])
     credibility = credibility_of(predictions, truth, _weights_of(held_out, bank, unseen))

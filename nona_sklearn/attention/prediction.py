@@ -7,12 +7,15 @@ Whoever has read the papers begins here. For a query q, and the rows j that can 
     y~_j = y_j + eta (g(q) - g(j) - lambda r_j)              adjust, by the network's estimate g
     y~_j = (1 - a) y~_j + a (f(q) + c (y_j - f_-j(j)))       adjust, by a trend f
     y^   = sum_j w_j y~_j                                    average
+    y^   = gamma y^ + (1 - gamma) ybar                       draw to the mean target
 
-``docs/method.md`` defines the symbols. The rows come from :func:`compare_all`, or from an index
-that finds the nearest ones. :class:`NONAHead` has the numbers that training learns. Both
-adjustments are affine, so that they also turn means of targets into the mean of adjusted ones,
-unless the targets have bounds: then each adjusted target is clipped to them (`adjusted`).
-For classes, :class:`ClassRows` turns the mean of one-hot targets into probabilities.
+``docs/method.md`` defines the symbols. In the code S is `head.step`, omega `log_prior`, kappa
+`head.weighting`, tau `head.temperature`, eta `attenuation`, lambda `head.shrinkage`, a
+`trend_share`, c `offset.kept`, f(q) `query_trend` and gamma `head.credibility`. The rows come
+from :func:`compare_all`, or from an index that finds the nearest ones. :class:`NONAHead` has the
+numbers that training learns. Both adjustments are affine, so that they also turn means of targets
+into the mean of adjusted ones, unless the targets have bounds: then each adjusted target is
+clipped to them (`adjusted`). For classes, :class:`ClassRows` turns the mean of one-hot targets into probabilities.
 """
 
 from __future__ import annotations

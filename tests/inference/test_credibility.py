@@ -13,7 +13,7 @@ from inner.inference import (
     ValidationRows,
     converged_networks,
     credibility_of,
-    fit_shrinkage,
+    fit_credibility,
     outputs_by_chance,
     predict_held_out,
 )
@@ -195,7 +195,7 @@ def test_it_is_that_of_the_validation_rows_with_their_weights(weighted):
             head.credibility = (1.0,)
         found = [predict_held_out(reg.network_.head, reg.bank_, splits)[i] for i in judged]
         learned = reg.bank_.neighbors.columns
-        fit_shrinkage(reg.network_.head, reg.bank_, splits, judged, learned)
+        fit_credibility(reg.network_.head, reg.bank_, splits, judged, learned)
         rows = np.concatenate([each.rows for each in found])
         expected = credibility_of(
             torch.cat([each.predictions for each in found]),
@@ -256,7 +256,7 @@ def test_of_fewer_than_50_rows_all_predictions_stay_credible(n_rows, expected):
     query = torch.tensor(QUERIES[:n_rows]).float()
     truth = -bank.evaluate(head, Embedded(query)).mean()
     rows = ValidationRows(Embedded(query), truth, None)
-    fit_shrinkage(head, bank, rows, [0], values[:, None])
+    fit_credibility(head, bank, rows, [0], values[:, None])
     assert head.credibility == (expected,)
 
 

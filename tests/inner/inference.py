@@ -36,7 +36,7 @@ from nona_sklearn._inference.held_out import (
     _share_by_log_loss,
     converged_networks,
     credibility_of,
-    fit_shrinkage,
+    fit_credibility,
     outputs_by_chance,
     predict_held_out,
     with_numbers,
