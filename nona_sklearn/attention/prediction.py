@@ -15,7 +15,8 @@ Whoever has read the papers begins here. For a query q, and the rows j that can 
 from :func:`compare_all`, or from an index that finds the nearest ones. :class:`NONAHead` has the
 numbers that training learns. Both adjustments are affine, so that they also turn means of targets
 into the mean of adjusted ones, unless the targets have bounds: then each adjusted target is
-clipped to them (`adjusted`). For classes, :class:`ClassRows` turns the mean of one-hot targets into probabilities.
+clipped to them (`adjusted`). For classes, :class:`ClassRows` turns the mean of one-hot targets
+into probabilities.
 """
 
 from __future__ import annotations
