@@ -1,0 +1,88 @@
+"""What rules of eligibility cost in a search, and how often intervals under rules cover.
+
+The search is that of 2,000 queries among 100,000 rows × 20, of which a rule admits those of a
+group and of near values, beside the same search of all rows. Intervals of 90 % are those of the
+houses of Ames that the fit has not seen, under rules that `fit` is given: ten splits of half of
+the houses. A rule leaves some houses without a row; these have no interval.
+"""
+
+import time
+from functools import partial
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.model_selection import train_test_split
+from sklearn.utils._testing import ignore_warnings
+
+from nona_sklearn import NONARegressor, SoftStepKNeighborsRegressor
+from nona_sklearn.datasets import load_ames
+from nona_sklearn.eligibility import distance, same, within
+
+from .timing import time_in_turns
+
+N_BANK, N_QUERIES, N_COLUMNS, K = 100_000, 2_000, 20, 10
+N_TRAIN, N_GROUPS = 2_000, 10
+MOST_TIMES = 2.0  # the search of all rows
+LEVEL, LEAST_COVERED, MOST_COVERED = 0.9, 0.87, 0.93
+RULES = {
+    "all rows": None,
+    "one mile, two years": (distance("latitude", "longitude") < 1609) & within("sold", days=730),
+    "neighbourhood, year before": same("neighborhood") & within("sold", days=365, before=True),
+}
+
+
+@ignore_warnings(category=ConvergenceWarning)
+def run(args):
+    """Print both tables, and compare them with what the documentation promises."""
+    n_bank, n_queries = (3_000, 100) if args.quick else (N_BANK, N_QUERIES)
+    seconds = searches(n_bank, n_queries)
+    ratio = seconds["with a rule"] / seconds["of all rows"]
+    print(f"| search of {n_queries:,} × {n_bank:,} | seconds | ratio |\n|---|---|---|")
+    for name, value in seconds.items():
+        print(f"| {name} | {value:.2f} | {value / seconds['of all rows']:.2f} |")
+    coverage = covered(1 if args.quick else 10, 5 if args.quick else 200)
+    print(f"\n| rule | {LEVEL:.0%} intervals cover | houses without a row |\n|---|---|---|")
+    for name, (share, error, isolated) in coverage.items():
+        print(f"| {name} | {share:.3f} ± {error:.3f} | {isolated:.3f} |")
+    if not args.quick:
+        assert ratio <= MOST_TIMES, f"a rule takes {ratio:.2f} times the search of all rows"
+        for name, (share, _, _) in coverage.items():
+            assert LEAST_COVERED <= share <= MOST_COVERED, f"{name}: {share:.3f} are covered"
+
+
+def searches(n_bank, n_queries):
+    """Processor seconds of the search of the k nearest rows, by name."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(n_bank + n_queries, N_COLUMNS))
+    X[:, 0] = rng.integers(0, N_GROUPS, len(X))
+    y = X[:, 1] + rng.normal(size=len(X))
+    options = {"trend": None, "learn_feature_weights": False, "similarity": "l2"}
+    tasks = {}
+    for name, rule in {"of all rows": None, "with a rule": same(0) & within(1, 1.0)}.items():
+        knn = SoftStepKNeighborsRegressor(K, max_iter=1, random_state=0, **options)
+        knn.fit(X[:N_TRAIN], y[:N_TRAIN], eligibility=rule)
+        knn.add_neighbors(X[N_TRAIN:n_bank], y[N_TRAIN:n_bank])
+        tasks[name] = partial(knn.kneighbors, X[n_bank:], K)
+    return time_in_turns(tasks, 5, clock=time.process_time)
+
+
+def covered(n_splits, max_iter):
+    """Shares of unseen houses in their interval, errors, and shares without a row, by rule."""
+    X, y = load_ames(return_X_y=True)
+    result = {}
+    for name, rule in RULES.items():
+        shares, isolated = [], []
+        for seed in range(n_splits):
+            X_train, X_test, y_train, y_test = train_test_split(
+                X, y, test_size=0.5, random_state=seed
+            )
+            reg = NONARegressor(max_iter=max_iter, random_state=seed)
+            reg.fit(X_train, y_train, eligibility=rule)
+            tails = (1 - LEVEL) / 2, (1 + LEVEL) / 2
+            low, high = reg.predict_quantiles(X_test, tails).T
+            has_row = ~np.isnan(low)
+            shares.append(((low <= y_test) & (y_test <= high))[has_row].mean())
+            isolated.append(1 - has_row.mean())
+        error = np.std(shares) / max(1, n_splits - 1) ** 0.5
+        result[name] = np.mean(shares), error, np.mean(isolated)
+    return result
