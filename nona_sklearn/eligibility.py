@@ -19,6 +19,7 @@ five years of a query nor outside of them.
 from __future__ import annotations
 
 import math
+import operator
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -27,8 +28,7 @@ from datetime import timedelta
 from typing import Any, Protocol
 
 import numpy as np
-import torch
-from torch import Tensor
+from scipy.spatial.distance import cdist
 
 from ._utils.storable import storable
 from ._utils.validation import is_real, is_whole
@@ -37,14 +37,14 @@ __all__ = ["Eligibility", "differs", "distance", "pairs", "same", "within"]
 
 EARTH_RADIUS = 6_371_008.8  # metres, the mean radius
 TIMES = "date", "duration"  # kinds of columns that are in seconds
-SIGNS = {"<": torch.lt, "<=": torch.le, ">": torch.gt, ">=": torch.ge}
+SIGNS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 OPPOSITE = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 
 
 class Compared(Protocol):
     """The columns of some queries and of stored rows, side by side."""
 
-    def numbers(self, column: Any) -> tuple[Tensor, Tensor]:
+    def numbers(self, column: Any) -> tuple[np.ndarray, np.ndarray]:
         """Return a column as float64, (q,) of the queries and (n,) of the rows.
 
         Missing values are NaN. Categories are numbered, and times are in seconds.
@@ -54,10 +54,10 @@ class Compared(Protocol):
         """Return a column as given, (q,) of the queries and (n,) of the rows."""
 
     @property
-    def excluded(self) -> Tensor | None:
+    def excluded(self) -> np.ndarray | None:
         """Pairs (q, n) that are excluded whatever a rule says, such as a row and itself."""
 
-    def __getitem__(self, queries: Tensor) -> Compared:
+    def __getitem__(self, queries: np.ndarray) -> Compared:
         """Return some of the queries."""
 
 
@@ -79,7 +79,7 @@ class Eligibility(ABC):
         """The rules that compare columns, of which this rule consists."""
 
     @abstractmethod
-    def __call__(self, compared: Compared) -> Tensor:
+    def __call__(self, compared: Compared) -> np.ndarray:
         """Return which pairs satisfy the rule, bool (q, n)."""
 
     @abstractmethod
@@ -173,7 +173,7 @@ class Joined(Eligibility):
 class All(Joined):
     """Rules that are all satisfied."""
 
-    def __call__(self, compared: Compared) -> Tensor:
+    def __call__(self, compared: Compared) -> np.ndarray:
         satisfied = self.rules[0](compared)
         for rule in self.rules[1:]:
             satisfied &= rule(compared)
@@ -191,7 +191,7 @@ class All(Joined):
 class OneOf(Joined):
     """Rules at least one of which is satisfied."""
 
-    def __call__(self, compared: Compared) -> Tensor:
+    def __call__(self, compared: Compared) -> np.ndarray:
         satisfied = self.rules[0](compared)
         for rule in self.rules[1:]:
             satisfied |= rule(compared)
@@ -227,7 +227,7 @@ class Required(Eligibility):
             if column in rule.columns:
                 rule.check(column, kind, values)
 
-    def __call__(self, compared: Compared) -> Tensor:
+    def __call__(self, compared: Compared) -> np.ndarray:
         satisfied = self._admit(self.rule, compared)
         for rule in self.relax:
             lacking = self._lack(satisfied)
@@ -236,14 +236,14 @@ class Required(Eligibility):
         satisfied[self._lack(satisfied)] = False
         return satisfied
 
-    def _admit(self, rule: Eligibility, compared: Compared) -> Tensor:
+    def _admit(self, rule: Eligibility, compared: Compared) -> np.ndarray:
         satisfied = rule(compared)
         if compared.excluded is not None:
             satisfied[compared.excluded] = False
         return satisfied
 
-    def _lack(self, satisfied: Tensor) -> Tensor:
-        return satisfied.sum(dim=1) < self.min_neighbors
+    def _lack(self, satisfied: np.ndarray) -> np.ndarray:
+        return np.count_nonzero(satisfied, axis=1) < self.min_neighbors
 
     def __and__(self, other: Eligibility) -> Eligibility:
         raise TypeError(f"join rules before at_least, got {self!r}")
@@ -297,7 +297,7 @@ class Same(Comparison):
         if kind == "text":
             raise ValueError(f"same({column!r}) needs a column of values that repeat, got texts")
 
-    def __call__(self, compared: Compared) -> Tensor:
+    def __call__(self, compared: Compared) -> np.ndarray:
         query, row = _against(*compared.numbers(self.column))
         if not self.opposite:
             return query == row
@@ -340,15 +340,13 @@ class Within(Comparison):
                 f"{self!r} must have a number as its width, since column {column!r} holds numbers"
             )
 
-    def __call__(self, compared: Compared) -> Tensor:
+    def __call__(self, compared: Compared) -> np.ndarray:
         query, row = _against(*compared.numbers(self.column))
-        difference = query - row
-        if not self.before:
-            difference.abs_()
-            return difference > self.width if self.opposite else difference <= self.width
+        low, high = query - self.width, query if self.before else query + self.width
+        below = operator.lt if self.before else operator.le  # an equal time is not before
         if self.opposite:
-            return (difference > self.width) | (difference <= 0)
-        return (difference <= self.width) & (difference > 0)
+            return (row < low) | ((row >= high) if self.before else (row > high))
+        return (row >= low) & below(row, high)
 
     def __invert__(self) -> Eligibility:
         return replace(self, opposite=not self.opposite)
@@ -383,7 +381,7 @@ class Near(Comparison):
                 f"{beyond[0]:g}"
             )
 
-    def __call__(self, compared: Compared) -> Tensor:
+    def __call__(self, compared: Compared) -> np.ndarray:
         length = chords(*map(compared.numbers, self.columns))
         # An arc grows with its chord, which takes no trigonometry for a pair.
         limit = 2 * math.sin(min(self.metres / EARTH_RADIUS, math.pi) / 2)
@@ -412,7 +410,7 @@ class Pairs(Comparison):
     def check(self, column: Any, kind: str, values: np.ndarray) -> None:
         pass
 
-    def __call__(self, compared: Compared) -> Tensor:
+    def __call__(self, compared: Compared) -> np.ndarray:
         values = {name: compared.values(name) for name in self.names}
         queries, rows = ({name: part[i] for name, part in values.items()} for i in (0, 1))
         result = np.asarray(self.function(queries, rows))
@@ -422,8 +420,7 @@ class Pairs(Comparison):
                 f"{self!r} must return bool of shape {shape}, for the queries and the rows, got "
                 f"{result.dtype} of shape {result.shape}"
             )
-        satisfied = torch.from_numpy(result)
-        return ~satisfied if self.opposite else satisfied
+        return ~result if self.opposite else result
 
     def __invert__(self) -> Eligibility:
         return replace(self, opposite=not self.opposite)
@@ -433,23 +430,25 @@ class Pairs(Comparison):
         return f"{'~' if self.opposite else ''}pairs({name}, {', '.join(map(repr, self.names))})"
 
 
-def _against(query: Tensor, row: Tensor) -> tuple[Tensor, Tensor]:
+def _against(query: np.ndarray, row: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return numbers (q,) and (n,) as (q, 1) and (1, n)."""
     return query[:, None], row[None]
 
 
-def chords(latitudes: tuple[Tensor, Tensor], longitudes: tuple[Tensor, Tensor]) -> Tensor:
+def chords(
+    latitudes: tuple[np.ndarray, np.ndarray], longitudes: tuple[np.ndarray, np.ndarray]
+) -> np.ndarray:
     """Return distances (q, n) through a globe of radius 1, of places in degrees."""
     query, row = (_on_globe(*place) for place in zip(latitudes, longitudes, strict=True))
-    # A matrix product would place a row up to 0.1 m from an equal one.
-    return torch.cdist(query, row, compute_mode="donot_use_mm_for_euclid_dist")
+    return cdist(query, row)
 
 
-def _on_globe(latitude: Tensor, longitude: Tensor) -> Tensor:
+def _on_globe(latitude: np.ndarray, longitude: np.ndarray) -> np.ndarray:
     """Return places as vectors (n, 3) of length 1."""
-    latitude, longitude = latitude.deg2rad(), longitude.deg2rad()
-    ring = latitude.cos()
-    return torch.stack([ring * longitude.cos(), ring * longitude.sin(), latitude.sin()], dim=1)
+    latitude, longitude = np.deg2rad(latitude), np.deg2rad(longitude)
+    ring = np.cos(latitude)
+    vectors = ring * np.cos(longitude), ring * np.sin(longitude), np.sin(latitude)
+    return np.stack(vectors, axis=1)
 
 
 # -- what users call ---------------------------------------------------------------------------

@@ -117,7 +117,9 @@ class StoredRule:
 
         `excluded` are pairs (q, n) that are excluded whatever the rule says.
         """
-        admitted = self.rule(ComparedRows(self.columns, queries, rows, excluded))
+        without = None if excluded is None else excluded.cpu().numpy()
+        compared = ComparedRows(self.columns, queries.cpu().numpy(), rows.cpu().numpy(), without)
+        admitted = torch.from_numpy(self.rule(compared)).to(queries.device)
         return admitted if excluded is None else admitted & ~excluded
 
     def replaced_by(self, rule: Eligibility) -> StoredRule:
@@ -136,19 +138,20 @@ class ComparedRows:
     """Numbers of the columns of queries and of stored rows, as rules compare them."""
 
     columns: RuleColumns
-    queries: Tensor  # (q, n_columns)
-    rows: Tensor  # (n, n_columns)
-    excluded: Tensor | None = None  # bool (q, n), whatever a rule says
+    queries: np.ndarray  # (q, n_columns)
+    rows: np.ndarray  # (n, n_columns)
+    excluded: np.ndarray | None = None  # bool (q, n), whatever a rule says
 
-    def __getitem__(self, queries: Tensor) -> ComparedRows:
+    def __getitem__(self, queries: np.ndarray) -> ComparedRows:
         """Return some of the queries."""
         excluded = None if self.excluded is None else self.excluded[queries]
         return replace(self, queries=self.queries[queries], excluded=excluded)
 
-    def numbers(self, column: Any) -> tuple[Tensor, Tensor]:
+    def numbers(self, column: Any) -> tuple[np.ndarray, np.ndarray]:
         """Return a column as float64, (q,) of the queries and (n,) of the rows."""
         j = self.columns.names.index(column)
-        return self.queries[:, j], self.rows[:, j]
+        # Contiguous numbers are compared several times as fast.
+        return self.queries[:, j].copy(), self.rows[:, j].copy()
 
     def values(self, column: Any) -> tuple[np.ndarray, np.ndarray]:
         """Return a column as given, (q,) of the queries and (n,) of the rows."""
@@ -191,9 +194,8 @@ def _numbers(column: Column, levels: tuple) -> np.ndarray:
     return column.values
 
 
-def _values(numbers: Tensor, kind: str, levels: tuple) -> np.ndarray:
+def _values(array: np.ndarray, kind: str, levels: tuple) -> np.ndarray:
     """Return the values (n,) of a column by their numbers; unknown categories are None."""
-    array = numbers.cpu().numpy()
     if kind == "category":
         of_levels = np.array([*levels, None], dtype=object)
         return of_levels[np.nan_to_num(array, nan=-1.0).astype(int)]

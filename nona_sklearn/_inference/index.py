@@ -204,7 +204,9 @@ class BruteIndex(Index):
         if self._keys is None:
             self._keys = KEYS[self.similarity](self.rows)
         rounded = self._keys(query)
-        if excluded is not None:
+        if isinstance(excluded, Tensor):
+            rounded.masked_fill_(excluded, -math.inf)  # faster than an index of a mask
+        elif excluded is not None:
             rounded[excluded] = -math.inf
         m = min(k + MARGIN, len(self))
         largest_keys, candidates = largest(rounded, m)
