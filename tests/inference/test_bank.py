@@ -101,6 +101,9 @@ CASES = {
     "features of a table": of_table(NONARegressor(**QUICK)),
     "table, groups": of_table(NONARegressor(**ONE), groups=np.arange(N) // 3),
     "table, times": of_table(NONARegressor(**TWO), rows=DATED, times="day"),
+    "table, classes": of_table(NONAClassifier(**TWO), KIND),
+}
+SLOW = {
     "table, times, all weigh": of_table(
         NONARegressor(n_neighbors=None, **TWO), rows=DATED, times="day"
     ),
@@ -108,10 +111,7 @@ CASES = {
     "table, l1": of_table(NONARegressor(n_neighbors=8, similarity="l1", softstep=ON_RANKS, **ONE)),
     "table, all weigh": of_table(NONARegressor(n_neighbors=None, **ONE)),
     "table, additive": of_table(SoftStepKNeighborsRegressor(trend="additive", **QUICK), BOTH),
-    "table, classes": of_table(NONAClassifier(**TWO), KIND),
     "table, soft classes": of_table(SoftStepKNeighborsClassifier(trend="additive", **QUICK), KIND),
-}
-SLOW = {
     "not adjusted": Case(NONARegressor(adjust=False, softstep="s1", similarity="dot", **ONE)),
     "sparse_softmax": Case(NONARegressor(weighting="sparse_softmax", **TWO)),
     "l1": Case(SoftStepKNeighborsRegressor(similarity="l1", **QUICK)),
