@@ -25,13 +25,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from numbers import Integral
 from typing import Any, Protocol
 
 import numpy as np
 from scipy.spatial.distance import cdist
 
 from ._utils.storable import storable
-from ._utils.validation import is_real, is_whole
+from ._utils.validation import check_flag, is_real, is_whole
 
 __all__ = ["Eligibility", "differs", "distance", "pairs", "same", "within"]
 
@@ -108,6 +109,15 @@ class Eligibility(ABC):
         """Return the rule that is satisfied if at least one of both is."""
         return _join(OneOf, self, other)
 
+    def __rand__(self, other: Any) -> Eligibility:
+        """Raise a TypeError: only rules are joined."""
+        raise TypeError(
+            f"a rule can be joined with a rule only, got {other!r:.100}: put a comparison of a "
+            "distance in parentheses"
+        )
+
+    __ror__ = __rand__
+
     def at_least(self, min_neighbors: int, relax: Sequence[Eligibility] = ()) -> Required:
         """Require a number of rows that satisfy the rule, or else a wider one.
 
@@ -132,8 +142,11 @@ class Eligibility(ABC):
         """
         if not is_whole(min_neighbors, 1):
             raise ValueError(f"min_neighbors must be an int of at least 1, got {min_neighbors!r}")
-        for rule in relax:
-            if not isinstance(rule, Eligibility) or isinstance(rule, Required):
+        rules = [relax] if isinstance(relax, Eligibility) or relax is None else relax
+        if rules is not relax or any(type(rule) is Required for rule in rules):
+            raise TypeError(f"relax must be a list of rules without at_least, got {relax!r:.100}")
+        for rule in rules:
+            if not isinstance(rule, Eligibility):
                 raise TypeError(f"relax must hold rules, such as same('district'), got {rule!r}")
         return Required(self, int(min_neighbors), tuple(relax))
 
@@ -164,7 +177,9 @@ class Joined(Eligibility):
                 part.check(column, kind, values)
 
     def _in_words(self, sign: str) -> str:
-        inner = (f"({rule!r})" if isinstance(rule, Joined) else repr(rule) for rule in self.rules)
+        inner = (
+            f"({rule!r})" if isinstance(rule, Joined | Near) else repr(rule) for rule in self.rules
+        )
         return f" {sign} ".join(inner)
 
 
@@ -249,6 +264,9 @@ class Required(Eligibility):
         raise TypeError(f"join rules before at_least, got {self!r}")
 
     __or__ = __and__
+
+    def at_least(self, min_neighbors: int, relax: Sequence[Eligibility] = ()) -> Required:
+        raise TypeError(f"a rule has one required number of rows, got {self!r}")
 
     def __invert__(self) -> Eligibility:
         raise TypeError(f"{self!r} has no opposite: turn rules before at_least")
@@ -413,7 +431,7 @@ class Pairs(Comparison):
     def __call__(self, compared: Compared) -> np.ndarray:
         values = {name: compared.values(name) for name in self.names}
         queries, rows = ({name: part[i] for name, part in values.items()} for i in (0, 1))
-        result = np.asarray(self.function(queries, rows))
+        result = np.array(self.function(queries, rows))  # a copy: rules that join write into it
         shape = tuple(len(values[self.names[0]][i]) for i in (0, 1))
         if result.dtype != bool or result.shape != shape:
             raise ValueError(
@@ -536,14 +554,23 @@ def within(
             f"within({column!r}) needs one width: a number, a timedelta, or keywords such as "
             f"days=365, got width={width!r} and {duration}"
         )
-    given: Any = timedelta(**duration) if width is None else width
-    if isinstance(given, np.timedelta64):
-        given = given.astype("timedelta64[us]").item()
+    check_flag("before", before)
+    given: Any = width
+    if width is None:
+        try:
+            given = timedelta(**duration)
+        except (TypeError, OverflowError) as error:
+            raise ValueError(
+                f"within({column!r}) takes weeks, days, hours, minutes or seconds, as a timedelta "
+                f"does, got {duration}"
+            ) from error
+    elif isinstance(width, np.timedelta64):
+        given = width.astype("timedelta64[us]").item()
     of_times = isinstance(given, timedelta)
     length = given.total_seconds() if of_times else given
     if not is_real(length, 0, sys.float_info.max):
-        raise ValueError(f"width must be a number or a time of at least 0, got {given!r}")
-    return Within(_check_column(column), float(length), of_times, bool(before))
+        raise ValueError(f"width must be a number or a time of at least 0, got {width!r}")
+    return Within(_check_column(column), float(length), of_times, before)
 
 
 @dataclass(frozen=True)
@@ -622,12 +649,12 @@ def pairs(function: Callable[[dict, dict], Any], columns: Sequence[Any]) -> Elig
     """
     if not callable(function):
         raise TypeError(f"function must be callable, got {function!r:.100}")
-    if isinstance(columns, str) or not columns:
+    if isinstance(columns, str) or len(columns) == 0:
         raise ValueError(f"columns must be a list of at least one column, got {columns!r}")
     return Pairs(function, tuple(map(_check_column, columns)))
 
 
 def _check_column(column: Any) -> Any:
-    if not isinstance(column, str | int) or isinstance(column, bool):
+    if not isinstance(column, str | Integral) or isinstance(column, bool):
         raise TypeError(f"a column must be named by a str or an int, got {column!r:.100}")
-    return column
+    return str(column) if isinstance(column, str) else int(column)

@@ -86,6 +86,26 @@ def test_a_function_of_values():
         admitted(pairs(lambda queries, rows: rows["age"] > 0, ["age"]))
 
 
+def test_a_function_keeps_what_it_returns():
+    """Rules that are joined write into masks, and not into those of a function."""
+    kept = np.ones((3, 4), dtype=bool)
+    rule = pairs(lambda queries, rows: kept, ["age"])
+    assert admitted(rule & same("district")) == admitted(same("district"))
+    assert admitted(same("district") & rule.at_least(1).rule) == admitted(same("district"))
+    assert kept.all()
+    shared = pairs(lambda queries, rows: np.broadcast_to(rows["age"] > 35, (3, 4)), ["age"])
+    assert admitted(shared | same("district")) == [[1, 1, 1, 1], [0, 1, 0, 1], [0, 1, 0, 1]]
+
+
+def test_what_is_printed_can_be_pasted():
+    near = distance("latitude", "longitude") < 1609
+    rule = same("district") & near & (differs("age") | ~within("age", 5))
+    assert eval(repr(rule)) == rule
+    assert eval(repr(near)) == near
+    assert same(np.int64(3)) == same(3)
+    assert pairs(len, np.array(["a", "b"])).columns == ("a", "b")
+
+
 def test_rules_join():
     both = same("district") & within("age", 5)
     assert admitted(both) == [[1, 0, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0]]
@@ -128,7 +148,15 @@ WRONG = {
         ValueError,
         "degrees from -90 to 90 in column 'age', got 95",
     ),
-    "missing": (lambda: admitted(same("street")), ValueError, "columns of X, got 'street'"),
+    "missing": (lambda: admitted(same("street")), ValueError, "columns of X, such.*got 'street'"),
+    "reversed": (lambda: 3 & same("a"), TypeError, "put a comparison of a distance in paren"),
+    "relax": (lambda: same("a").at_least(3, relax=same("b")), TypeError, "a list of rules"),
+    "no relax": (lambda: same("a").at_least(3, relax=None), TypeError, "a list of rules"),
+    "twice": (lambda: same("a").at_least(3).at_least(2), TypeError, "one required number"),
+    "years": (lambda: within("sold", years=1), ValueError, "takes weeks, days, hours"),
+    "too long": (lambda: within("sold", days=1e12), ValueError, "takes weeks, days, hours"),
+    "no duration": (lambda: within("sold", np.timedelta64("NaT")), ValueError, "NaT"),
+    "before": (lambda: within("age", 3, before="no"), (TypeError, ValueError), "before"),
 }
 
 

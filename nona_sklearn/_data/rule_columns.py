@@ -18,6 +18,7 @@ from .tables import as_dense
 
 NO_ROWS = np.zeros(0, dtype=int)
 EPOCH = np.datetime64(0, "us")
+N_LISTED = 20  # columns in a message
 
 
 @storable
@@ -171,7 +172,9 @@ def _select(names: Iterable[Any], X: Any) -> list[Column]:
         given = names_of_columns(X)
     for name in names:
         if name not in given:
-            raise ValueError(f"eligibility must compare columns of X, got {name!r}")
+            raise ValueError(
+                f"eligibility must compare columns of X, such as {given[:N_LISTED]}, got {name!r}"
+            )
     read = read_columns(columns_at(X, [given.index(name) for name in names]))
     return [replace(column, name=name) for name, column in zip(names, read, strict=True)]
 

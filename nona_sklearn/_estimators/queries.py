@@ -30,7 +30,7 @@ from .._trend.trend import Trend
 from .._utils.tables import exchange_column, stack_rows, warn_of_other_order
 from .._utils.threads import snapshot
 from .._utils.validation import check_n_neighbors, is_whole
-from ..eligibility import Eligibility
+from ..eligibility import Distance, Eligibility
 from ..explanation import Explanation
 
 N_NEIGHBORS = 5  # of scikit-learn's estimators, by default
@@ -195,9 +195,10 @@ def check_rule(eligibility: Any) -> Eligibility | None:
     """Return the rule of a fit, or None; raise a TypeError if it is no rule."""
     if eligibility is None or isinstance(eligibility, Eligibility):
         return eligibility
+    remedy = ": compare it with metres" if isinstance(eligibility, Distance) else ""
     raise TypeError(
         "eligibility must be a rule of nona_sklearn.eligibility, such as same('district'), got "
-        f"{eligibility!r:.100}"
+        f"{eligibility!r:.100}{remedy}"
     )
 
 
@@ -214,9 +215,14 @@ def eligibility_of(
                 "a rule that compares them"
             )
         return bank.rule.replaced_by(eligibility)
+    if isinstance(eligibility, Distance):
+        check_rule(eligibility)
     mask, shape = np.asarray(eligibility), (n_queries, len(bank))
     if mask.dtype != bool:
-        check_rule(eligibility)
+        raise TypeError(
+            "eligibility must be a rule of nona_sklearn.eligibility, or a mask of bool, got "
+            f"{eligibility!r:.100}"
+        )
     if mask.shape != shape:
         raise ValueError(
             f"eligibility must be a rule, or a mask of shape {shape}, for the queries and the "
@@ -246,14 +252,16 @@ def evaluate(
         return fitted, bank.evaluate(head, eligibility=rule)
     read_queries(fitted, X)  # an error if another network has embedded them
     rows = bank.positions(ids.cpu().numpy())
-    return fitted, bank.evaluate_rows(head, rows, leave_out="itself")
+    evaluation = bank.evaluate_rows(head, rows, leave_out="itself")
+    return fitted, bank.restrict(evaluation, eligibility_of(bank, eligibility, len(rows)), rows)
 
 
 def evaluate_in_blocks(
     estimator: Any, X: Any, *, with_added: bool = False, eligibility: Any = None
 ) -> tuple[Any, Iterator[Evaluation]]:
     """Evaluate queries like :func:`evaluate`, in blocks of limited memory."""
-    if X is None or isinstance(X, Embedded) or isinstance(eligibility, np.ndarray):
+    is_mask = eligibility is not None and not isinstance(eligibility, Eligibility)
+    if X is None or isinstance(X, Embedded) or is_mask:
         fitted, evaluation = evaluate(estimator, X, with_added=with_added, eligibility=eligibility)
         return fitted, iter([evaluation])
     fitted = fitted_snapshot(estimator)

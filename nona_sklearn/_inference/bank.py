@@ -201,6 +201,18 @@ class NeighborBank:
         assert self.neighbors.compared is not None
         return RuleExclusion(rule, compared, self.neighbors.compared, further)
 
+    def restrict(
+        self, evaluation: Evaluation, eligibility: StoredRule | Tensor | None, rows: np.ndarray
+    ) -> Evaluation:
+        """An evaluation of some of the bank's rows, by a rule or mask in place of the bank's."""
+        if eligibility is None:
+            return evaluation
+        further = evaluation.exclusion
+        if isinstance(further, RuleExclusion):
+            further = further.further
+        compared = some_of(self.neighbors.compared, torch.from_numpy(rows))
+        return replace(evaluation, exclusion=self._admit(eligibility, compared, further))
+
     def shifts_at(self, queries: Embedded | None) -> TrendShifts | None:
         """By how much the trend at queries changes without each row, if that is known.
 

@@ -23,8 +23,9 @@ from nona_sklearn import (
     load,
     save,
     save_shards,
+    unwrap,
 )
-from nona_sklearn.eligibility import differs, pairs, same, within
+from nona_sklearn.eligibility import differs, distance, pairs, same, within
 
 N = 90
 rng = np.random.default_rng(0)
@@ -132,6 +133,9 @@ def test_queries_without_rows_are_not_predicted(fitted):
 
 
 def test_a_mask_says_what_a_rule_says(fitted):
+    if not hasattr(fitted, "predict_proba"):
+        by_list = fitted.predict(NEW, eligibility=OF_DISTRICT.tolist())
+        assert_allclose(by_list, fitted.predict(NEW))
     assert_allclose(
         fitted.neighbor_weights(NEW, eligibility=OF_DISTRICT).toarray(),
         fitted.neighbor_weights(NEW).toarray(),
@@ -209,6 +213,60 @@ def test_training_leaves_out_what_a_rule_excludes(monkeypatch):
     assert 0 < np.mean(admitted) < 0.5
 
 
+def test_validation_rows_have_eligible_neighbors(monkeypatch):
+    """Validation rows that `fit` is given are predicted and calibrated from eligible rows."""
+    masks = []
+    exclude = DatasetPool.excluded_in_validation
+
+    def kept(pool, valid, rows):
+        exclusion = exclude(pool, valid, rows)
+        masks.append(~exclusion.of()[:, : len(pool.X)])
+        return exclusion
+
+    monkeypatch.setattr(DatasetPool, "excluded_in_validation", kept)
+    truth = [300.0, 450.0, 500.0]
+    reg = NONARegressor(
+        similarity="l2", trend=None, n_neighbors=5, n_estimators=1, max_iter=2, random_state=0
+    )
+    reg.fit(X, y, eligibility=RULE, X_val=NEW, y_val=truth)
+    assert masks
+    assert_array_equal(masks[0].numpy(), OF_DISTRICT)
+    calibration = reg.calibration_
+    assert reg.calibrate(NEW, truth).calibration_ == calibration
+
+
+def test_levels_keep_their_rows():
+    """The levels of the remaining rows are numbered anew."""
+    estimator = clone(ALL_WEIGH).fit(X, y, eligibility=same("district"))
+    north = (X["district"] == X["district"].iloc[0]).to_numpy()
+    estimator.remove_neighbors(ids=np.flatnonzero(north))
+    expected = NEW[["district"]].to_numpy() == X.loc[~north, "district"].to_numpy()[None]
+    assert_array_equal(estimator.neighbor_weights(NEW).toarray() > 0, expected)
+
+
+def test_a_row_counts_for_itself_in_no_wider_rule():
+    def none(queries, rows):
+        return np.zeros((len(queries["age"]), len(rows["age"])), dtype=bool)
+
+    rule = pairs(none, ["age"]).at_least(2, relax=[within("age", 0)])
+    estimator = clone(ALL_WEIGH).fit(X, y, eligibility=within("age", 5))
+    same_age = (X[["age"]].to_numpy() == X["age"].to_numpy()[None]) & ~ITSELF
+    enough = same_age.sum(axis=1) >= 2
+    assert 0 < enough.sum() < N
+    expected = same_age & enough[:, None]
+    weights = estimator.neighbor_weights(None, eligibility=rule).toarray()
+    assert_array_equal(weights > 0, expected)
+
+
+def test_rows_of_the_bank_as_queries_take_a_rule():
+    estimator = clone(ALL_WEIGH).fit(X, y, eligibility=RULE)
+    district = (X[["district"]].to_numpy() == X["district"].to_numpy()[None]) & ~ITSELF
+    for eligibility in (same("district"), district[[7]].tolist()):
+        query = unwrap(estimator).stored_row("flat 7")
+        weights = estimator.neighbor_weights(query, eligibility=eligibility).toarray()
+        assert_array_equal(weights > 0, district[[7]])
+
+
 def test_search_and_pipelines():
     scores = cross_val_score(
         SoftStepKNeighborsRegressor(3, **PLAIN), X, y, cv=3, params={"eligibility": RULE}
@@ -222,7 +280,7 @@ def test_search_and_pipelines():
 
 WRONG = {
     "no rule": ({"eligibility": "district"}, TypeError, "rule of nona_sklearn.eligibility.*dist"),
-    "no column": ({"eligibility": same("street")}, ValueError, "columns of X, got 'street'"),
+    "no column": ({"eligibility": same("street")}, ValueError, "columns of X, such as.*'street'"),
     "no rows": (
         {"eligibility": within("age", 0) & differs("age")},
         ValueError,
@@ -245,8 +303,10 @@ def test_errors_of_queries():
         knn.predict(NEW, eligibility=within("area", 5))
     with pytest.raises(ValueError, match=r"a mask of shape \(3, 90\).*got shape \(3, 4\)"):
         knn.predict(NEW, eligibility=np.ones((3, 4), dtype=bool))
-    with pytest.raises(TypeError, match="must be a rule"):
+    with pytest.raises(TypeError, match="or a mask of bool, got array"):
         knn.predict(NEW, eligibility=np.ones((3, N)))
+    with pytest.raises(TypeError, match="compare it with metres"):
+        knn.predict(NEW, eligibility=distance("area", "age"))
     with pytest.raises(ValueError, match="column 'age' held numbers in fit, and holds strings"):
         knn.predict(NEW.assign(age=["a", "b", "c"]))
     plain = SoftStepKNeighborsRegressor(3, **PLAIN).fit(X, y)

@@ -52,10 +52,12 @@ from nona_sklearn._inference.index import (
 )
 from nona_sklearn._inference.neighbors import (
     LabelExclusion,
+    MaskExclusion,
     Neighbors,
     RuleExclusion,
     TimeExclusion,
     UnknownLevels,
+    as_mask,
 )
 from nona_sklearn._inference.network_trend import NetworkTrend
 from nona_sklearn._inference.relations import WINDOW, Relation, related_factor

@@ -1,0 +1,50 @@
+"""Excluded pairs: what some of the queries, and some of the rows, have of all."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from inner.data import RuleColumns, StoredRule
+from inner.inference import LabelExclusion, MaskExclusion, RuleExclusion, TimeExclusion, as_mask
+
+from nona_sklearn.eligibility import same
+
+Q, N = 5, 8
+LABELS = LabelExclusion(torch.arange(Q), torch.arange(N) % 6)
+TIMES = TimeExclusion(torch.arange(Q) + 2.5, torch.arange(N).double(), labels=LABELS)
+X = pd.DataFrame({"level": list("abcabcab")})
+COLUMNS, NUMBERS = RuleColumns.fit(same("level"), X)
+RULE = StoredRule(same("level"), COLUMNS)
+ADMITTED = torch.from_numpy(np.random.default_rng(0).random((Q, N)) < 0.5)
+EXCLUSIONS = {
+    "labels": LABELS,
+    "times": TIMES,
+    "rule": RuleExclusion(RULE, NUMBERS[:Q], NUMBERS),
+    "rule, labels": RuleExclusion(RULE, NUMBERS[:Q], NUMBERS, LABELS),
+    "rule, times": RuleExclusion(RULE, NUMBERS[:Q], NUMBERS, TIMES),
+    "mask": MaskExclusion(ADMITTED),
+    "mask, labels": MaskExclusion(ADMITTED, LABELS),
+    "mask, times": MaskExclusion(ADMITTED, TIMES),
+}
+
+
+@pytest.mark.parametrize("name", EXCLUSIONS)
+def test_parts_of_an_exclusion(name):
+    exclusion = EXCLUSIONS[name]
+    mask = as_mask(exclusion.of(), Q, N)
+    queries, rows = torch.tensor([3, 0, 4]), torch.tensor([6, 1, 2, 7])
+    assert torch.equal(as_mask(exclusion[queries].of(), 3, N), mask[queries])
+    assert torch.equal(as_mask(exclusion.of(slice(1, 3)), 2, N), mask[1:3])
+    assert torch.equal(as_mask(exclusion.among(rows).of(), Q, 4), mask[:, rows])
+    assert 0 < mask.sum() < mask.numel()
+    isolated = exclusion.isolated()
+    assert isolated is None or torch.equal(isolated, mask.all(dim=1))
+
+
+def test_an_exclusion_joins_its_parts():
+    of_labels, of_times = as_mask(LABELS.of(), Q, N), TIMES.of()
+    assert of_times[of_labels].all()
+    of_rule = EXCLUSIONS["rule"].of()
+    assert of_rule.tolist() == (X[["level"]].to_numpy()[:Q] != X["level"].to_numpy()).tolist()
+    assert torch.equal(EXCLUSIONS["rule, times"].of(), of_rule | of_times)
+    assert torch.equal(EXCLUSIONS["mask, labels"].of(), ~ADMITTED | of_labels)
