@@ -190,8 +190,12 @@ def test_a_required_number_of_rows():
     assert not np.isnan(estimator.predict(NEW, eligibility=alone)[1])
 
 
-def test_training_leaves_out_what_a_rule_excludes(monkeypatch):
-    """The pairs that steps of training admit are those of the rule, without a row and itself."""
+@pytest.mark.parametrize("rule", [RULE, RULE.at_least(6)], ids=repr)
+def test_training_leaves_out_what_a_rule_excludes(rule, monkeypatch):
+    """Training admits the pairs of the rule, without a row and itself.
+
+    A pool has a part of the rows, so that a required number of them does not count.
+    """
     admitted = []
     exclude = DatasetPool.excluded_in_training
 
@@ -208,7 +212,7 @@ def test_training_leaves_out_what_a_rule_excludes(monkeypatch):
 
     monkeypatch.setattr(DatasetPool, "excluded_in_training", kept)
     NONARegressor(similarity="l2", trend=None, max_iter=1, random_state=0).fit(
-        X, y, eligibility=RULE
+        X, y, eligibility=rule
     )
     assert 0 < np.mean(admitted) < 0.5
 
