@@ -19,7 +19,7 @@ from .._utils.validation import check_lengths, naming
 from .columns import Column, read_columns
 from .row_values import RowSelection, check_sample_weight, log_prior, multiply, number_groups
 from .rule_columns import RuleColumns, StoredRule
-from .sample import Sample
+from .sample import Rows, Sample
 from .source import Source
 from .splits import WINDOW, Split, split_as_given, split_by_time
 from .tables import Names, in_order_of
@@ -149,6 +149,11 @@ class TrainingData:
 
         rule, compared = None, None
         if eligibility is not None:
+            if isinstance(table, Rows):
+                raise ValueError(
+                    "eligibility must be None with a feature_extractor, since a rule compares "
+                    f"columns of a table, got {eligibility!r:.100}: predict takes a mask"
+                )
             columns, compared = RuleColumns.fit(eligibility, table)
             rule = StoredRule(eligibility, columns)
 

@@ -15,6 +15,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 from nona_sklearn import (
+    FeatureExtractor,
     NONAClassifier,
     NONARegressor,
     SoftStepKNeighborsClassifier,
@@ -299,6 +300,17 @@ def test_wrong_rules_are_refused_before_training(name, monkeypatch):
     monkeypatch.setattr("inner.estimators.fitting.train_networks", None)
     with pytest.raises(kind, match=message):
         NONARegressor().fit(X, y, **arguments)
+
+
+def test_rows_of_an_extractor_have_masks_only():
+    rows, values = rng.normal(size=(40, 3)).astype(np.float32), rng.normal(size=40)
+    reg = NONARegressor(FeatureExtractor(torch.nn.Linear(3, 4)), n_estimators=1, max_iter=1)
+    with pytest.raises(ValueError, match="eligibility must be None with a feature_extractor"):
+        reg.fit(rows, values, eligibility=same(0))
+    admitted = rng.uniform(size=(5, 40)) < 0.3
+    weights = reg.fit(rows, values).neighbor_weights(rows[:5], eligibility=admitted).toarray()
+    assert (weights[~admitted] == 0).all()
+    assert_allclose(weights.sum(axis=1), 1)
 
 
 def test_errors_of_queries():
