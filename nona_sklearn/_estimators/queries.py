@@ -354,6 +354,8 @@ def drop_isolated(estimator: Any, X: Any, y: Any, sample_weight: Any) -> tuple:
     evaluation = bank.evaluate(network.head, None if X is None else queries)
     _, positions = evaluation.without_isolated(np.arange(len(queries)))
     if len(positions) == 0:
-        raise ValueError("score needs queries that a row of the bank is earlier than, got none")
+        raise ValueError(
+            "score needs queries that an earlier, or eligible, row exists for, got none"
+        )
     weight = None if sample_weight is None else _safe_indexing(sample_weight, positions)
     return queries[positions], _safe_indexing(y, positions), weight

@@ -178,7 +178,9 @@ def calibrate_on_rows(
     evaluation = bank.evaluate(head, queries)
     evaluation, truth, sample_weight = evaluation.without_isolated(truth, sample_weight)
     if len(truth) == 0:
-        raise ValueError("calibrate needs rows that others of the bank are earlier than, got none")
+        raise ValueError(
+            "calibrate needs rows with neighbours that are earlier, or eligible, got none"
+        )
     residual = (truth - evaluation.mean()).reshape(len(truth), -1)
     if chose_n_neighbors:
         residual = residual * math.sqrt(1 + OPTIMISM / len(residual))

@@ -248,7 +248,9 @@ class _Prediction:
             query = replace(query, row_labels=object_array([name]))
         explanation = answers.explanation(query, min(n_neighbors, len(answers.bank)))
         if not explanation.of_rows.any():
-            raise ValueError("the query has no neighbors: no row of the bank is earlier than it")
+            raise ValueError(
+                "the query has no neighbors: no row of the bank is earlier, or eligible"
+            )
         (value,) = answers.predict(query)
         unit, interval, probabilities = Unit(), None, None
         if answers.is_of_classes:

@@ -16,6 +16,7 @@ from sklearn.preprocessing import FunctionTransformer
 
 from nona_sklearn import (
     FeatureExtractor,
+    NeighborsDisplay,
     NONAClassifier,
     NONARegressor,
     SoftStepKNeighborsClassifier,
@@ -336,3 +337,12 @@ def test_shards_and_graphs_refuse_a_rule(tmp_path):
         save_shards(knn, tmp_path / "shards", 2)
     with pytest.raises(ValueError, match="eligibility must be None in fit for an ONNX graph"):
         export_onnx(knn, tmp_path / "graph.onnx")
+
+
+def test_methods_of_one_query_name_its_lack_of_rows():
+    knn = SoftStepKNeighborsRegressor(3, **PLAIN).fit(X, y, eligibility=RULE)
+    with pytest.raises(ValueError, match="has no neighbors: no row of the bank is.* eligible"):
+        NeighborsDisplay.from_estimator(knn, NEW.iloc[[2]])
+    with pytest.raises(ValueError, match="score needs queries that an earlier, or eligible"):
+        knn.score(NEW.iloc[[2]], [100.0])
+    assert len(knn.explain(NEW.iloc[[2]])) == 0

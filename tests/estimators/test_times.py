@@ -666,7 +666,7 @@ def test_a_bank_of_one_moment(data, fitted):
     assert reg.calibration_ == Calibration()
     assert np.isnan(reg.predict(None)).all()
     assert np.isfinite(reg.predict_quantiles(X)).all()
-    with pytest.raises(ValueError, match="others of the bank are earlier than, got none"):
+    with pytest.raises(ValueError, match="neighbours that are earlier, or eligible, got none"):
         reg.calibrate(X[:3], y[:3], times=times[:3] * 0)
 
 

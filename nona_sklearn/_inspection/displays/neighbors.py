@@ -154,7 +154,9 @@ class NeighborsDisplay(Display):
         explanation = answers.explanation(X, min(most, len(bank) - (row is not None)))
         lines = explanation.of_rows
         if not lines.any():
-            raise ValueError("the query has no neighbors: no row of the bank is earlier than it")
+            raise ValueError(
+                "the query has no neighbors: no row of the bank is earlier, or eligible"
+            )
         if row is not None:
             (y_true,) = answers.targets[bank.positions(X.ids.cpu().numpy())]
         answers.check_target(y_true)
