@@ -341,7 +341,7 @@ def test_shards_and_graphs_refuse_a_rule(tmp_path):
 
 def test_methods_of_one_query_name_its_lack_of_rows():
     knn = SoftStepKNeighborsRegressor(3, **PLAIN).fit(X, y, eligibility=RULE)
-    with pytest.raises(ValueError, match="has no neighbors: no row of the bank is.* eligible"):
+    with pytest.raises(ValueError, match=r"has no neighbors: no row of the bank is.* eligible"):
         NeighborsDisplay.from_estimator(knn, NEW.iloc[[2]])
     with pytest.raises(ValueError, match="score needs queries that an earlier, or eligible"):
         knn.score(NEW.iloc[[2]], [100.0])
