@@ -119,13 +119,14 @@ class Unwrapped:
         """Return the targets of the bank's rows, (n,) or (n, n_outputs)."""
         raise NotImplementedError
 
-    def explanation(self, X, n_neighbors=None) -> Explanation:
+    def explanation(self, X, n_neighbors=None, eligibility=None) -> Explanation:
         """Return the contributions of `n_neighbors` rows, or of all rows with weight."""
-        return explain(self.estimator, self._embed(X), n_neighbors)
+        return explain(self.estimator, self._embed(X), n_neighbors, eligibility)
 
-    def explain(self, X=None, n_neighbors=None, *, features=None):
+    def explain(self, X=None, n_neighbors=None, *, features=None, eligibility=None):
         model = self.snapshot()  # `features` are not transformed by steps
-        return explanation_table(model.estimator, model.explanation(X, n_neighbors), X, features)
+        explanation = model.explanation(X, n_neighbors, eligibility)
+        return explanation_table(model.estimator, explanation, X, features)
 
     @property
     def has_additive_part(self) -> bool:
@@ -183,11 +184,11 @@ class UnwrappedRegressor(Unwrapped):
     def neighbor_targets(self) -> np.ndarray:
         return self.estimator.bank_.targets.cpu().numpy()
 
-    def explain(self, X=None, n_neighbors=None, *, features=None):
-        return super().explain(X, n_neighbors, features=features)
+    def explain(self, X=None, n_neighbors=None, *, features=None, eligibility=None):
+        return super().explain(X, n_neighbors, features=features, eligibility=eligibility)
 
-    def predict_cdf(self, X, y):
-        return self.estimator.predict_cdf(self._embed(X), y)
+    def predict_cdf(self, X, y, *, eligibility=None):
+        return self.estimator.predict_cdf(self._embed(X), y, eligibility=eligibility)
 
     def score(self, X, y, sample_weight=None):
         return RegressorMixin.score(self, *drop_isolated(self.estimator, X, y, sample_weight))
@@ -199,8 +200,8 @@ class TransformedRegressor(UnwrappedRegressor):
     def neighbor_targets(self) -> np.ndarray:
         return self._decode(super().neighbor_targets())
 
-    def explanation(self, X, n_neighbors=None) -> Explanation:
-        return super().explanation(X, n_neighbors).in_units(self.back)
+    def explanation(self, X, n_neighbors=None, eligibility=None) -> Explanation:
+        return super().explanation(X, n_neighbors, eligibility).in_units(self.back)
 
     def attribute(self, X=None, features=None, *, of="adjustments", n_neighbors=None):
         check_choice("of", of, ATTRIBUTIONS)
@@ -211,30 +212,30 @@ class TransformedRegressor(UnwrappedRegressor):
             "they add up, those of unwrap(model).estimator"
         )
 
-    def predict(self, X, return_std=False):
+    def predict(self, X, return_std=False, *, eligibility=None):
         check_flag("return_std", return_std)
         X = self._embed(X)
-        predictions = self._decode(self.estimator.predict(X))
+        predictions = self._decode(self.estimator.predict(X, eligibility=eligibility))
         if not return_std:
             return predictions
         # By quadrature over quantiles at equally spaced scores.
-        quantiles = self.predict_quantiles(X, ndtr(NORMAL_SCORES))
+        quantiles = self.predict_quantiles(X, ndtr(NORMAL_SCORES), eligibility=eligibility)
         weights = np.exp(-(NORMAL_SCORES**2) / 2)
         mean = np.average(quantiles, axis=1, weights=weights, keepdims=True)
         variances = np.average((quantiles - mean) ** 2, axis=1, weights=weights)
         return predictions, np.sqrt(variances)
 
-    def predict_quantiles(self, X, quantiles=(0.1, 0.5, 0.9)):
+    def predict_quantiles(self, X, quantiles=(0.1, 0.5, 0.9), *, eligibility=None):
         levels, increasing = check_levels(quantiles).numpy(), self._is_increasing()
         both = self.estimator.predict_quantiles(
-            self._embed(X), np.concatenate([levels, 1 - levels])
+            self._embed(X), np.concatenate([levels, 1 - levels]), eligibility=eligibility
         )
         both = self.back(both.reshape(*both.shape[:2], -1))
         of_levels, of_complements = np.split(both, 2, axis=1)
         values = _without_single(np.where(increasing, of_levels, of_complements))
         return values[:, 0] if np.ndim(quantiles) == 0 else values
 
-    def predict_cdf(self, X, y):
+    def predict_cdf(self, X, y, *, eligibility=None):
         values, increasing = check_numbers(y, "y").numpy(), self._is_increasing()
         points = self._forward(np.repeat(values[:, None], len(increasing), axis=1))
         if np.isnan(points).any():
@@ -242,14 +243,15 @@ class TransformedRegressor(UnwrappedRegressor):
         points = np.clip(points, -LARGEST_TARGET, LARGEST_TARGET)  # (k, n_outputs)
         # If the transformation decreases, y <= t if the transformed target is at least the point.
         points = np.where(increasing, points, np.nextafter(points, -np.inf))
-        cdf = self.estimator.predict_cdf(self._embed(X), points.ravel())
+        cdf = self.estimator.predict_cdf(self._embed(X), points.ravel(), eligibility=eligibility)
         cdf = cdf.reshape(len(cdf), *points.shape, -1)
         cdf = np.einsum("qkjj->qkj", cdf)  # an output at its own points
         cdf = _without_single(np.where(increasing, cdf, 1 - cdf))
         return cdf[:, 0] if np.ndim(y) == 0 else cdf
 
-    def sample_y(self, X, n_samples=1, random_state=0):
-        drawn = self.estimator.sample_y(self._embed(X), n_samples, random_state)
+    def sample_y(self, X, n_samples=1, random_state=0, *, eligibility=None):
+        queries = self._embed(X)
+        drawn = self.estimator.sample_y(queries, n_samples, random_state, eligibility=eligibility)
         drawn = np.moveaxis(drawn, -1, 1)  # from (q, [n_outputs,] n_samples)
         return np.moveaxis(self._decode(drawn, 2), 1, -1)
 
@@ -336,12 +338,18 @@ class UnwrappedClassifier(Unwrapped):
     def neighbor_targets(self) -> np.ndarray:
         return self.estimator.targets_.decode(self.estimator.bank_.targets)
 
-    def explain(self, X=None, n_neighbors=None, *, features=None):
-        return super().explain(X, n_neighbors, features=features)
+    def explain(self, X=None, n_neighbors=None, *, features=None, eligibility=None):
+        return super().explain(X, n_neighbors, features=features, eligibility=eligibility)
 
-    def predict(self, X):
-        predictor = self.estimator if self.threshold is None else self.threshold
-        return predictor.predict(self._embed(X))
+    def predict(self, X, *, eligibility=None):
+        if self.threshold is None:
+            return self.estimator.predict(self._embed(X), eligibility=eligibility)
+        if eligibility is not None:
+            raise ValueError(
+                "eligibility must be None with the threshold of a model: compare predict_proba "
+                f"with it, got {eligibility!r:.100}"
+            )
+        return self.threshold.predict(self._embed(X))
 
     def score(self, X, y, sample_weight=None):
         return ClassifierMixin.score(self, *drop_isolated(self.estimator, X, y, sample_weight))

@@ -10,7 +10,8 @@ import torch
 from inner.training import DatasetPool
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
-from sklearn.model_selection import cross_val_score
+from sklearn.compose import TransformedTargetRegressor
+from sklearn.model_selection import FixedThresholdClassifier, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
@@ -346,3 +347,31 @@ def test_methods_of_one_query_name_its_lack_of_rows():
     with pytest.raises(ValueError, match="score needs queries that an earlier, or eligible"):
         knn.score(NEW.iloc[[2]], [100.0])
     assert len(knn.explain(NEW.iloc[[2]])) == 0
+
+
+def test_an_unwrapped_model_takes_rules():
+    """In the units of the model, as its estimator does; a threshold has no rule."""
+    model = TransformedTargetRegressor(clone(ALL_WEIGH), func=np.log, inverse_func=np.exp)
+    model.fit(X, y, eligibility=RULE)
+    unwrapped, inner = unwrap(model), unwrap(model).estimator
+    districts = same("district")
+    for name in ("predict", "predict_quantiles"):
+        expected = np.exp(getattr(inner, name)(NEW, eligibility=districts))
+        assert_allclose(getattr(unwrapped, name)(NEW, eligibility=districts), expected)
+    assert_allclose(
+        unwrapped.predict_cdf(NEW, 300.0, eligibility=districts),
+        inner.predict_cdf(NEW, np.log(300.0), eligibility=districts),
+    )
+    drawn = unwrapped.sample_y(NEW, 4, eligibility=districts)
+    assert_allclose(drawn, np.exp(inner.sample_y(NEW, 4, eligibility=districts)))
+    of_query = unwrapped.explain(NEW, eligibility=districts).groupby("query")["contribution"]
+    predicted = unwrapped.predict(NEW[:2], eligibility=districts)
+    assert_allclose(of_query.sum().loc[["p", "q"]], predicted)
+    std = unwrapped.predict(NEW[:2], return_std=True, eligibility=districts)[1]
+    assert not np.allclose(std, unwrapped.predict(NEW[:2], return_std=True)[1])
+    classifier = NONAClassifier(n_estimators=1, max_iter=1, random_state=0)
+    threshold = FixedThresholdClassifier(classifier, threshold=0.3, pos_label="dear")
+    unwrapped = unwrap(threshold.fit(X, LABELS))
+    assert unwrapped.predict(NEW).shape == (3,)
+    with pytest.raises(ValueError, match="eligibility must be None with the threshold"):
+        unwrapped.predict(NEW, eligibility=districts)
