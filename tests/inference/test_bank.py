@@ -81,29 +81,29 @@ def of_table(estimator, y=Y, rows=TABLE, **options):
 
 CASES = {
     "networks": Case(NONARegressor(**TWO)),
-    "outputs": Case(NONARegressor(**ONE), BOTH),
-    "log_l2": Case(NONARegressor(softstep="s1", similarity="log_l2", **ONE)),
-    "dot": Case(NONARegressor(softstep=SoftStep("s2", "pointwise"), similarity="dot", **ONE)),
+    "classes": Case(NONAClassifier(**TWO), KIND),
+    "step": Case(SoftStepKNeighborsRegressor(softstep=SoftStep("s1"), **QUICK)),
+    "kernel, classes": Case(NONAClassifier(trend="kernel", **ONE), KIND),
+    "sparse": Case(NONARegressor(**ONE), X=SPARSE, queries=SPARSE[:9].tocoo()),
+    "features of a table": of_table(NONARegressor(**QUICK)),
+    "table, times": of_table(NONARegressor(**TWO), rows=DATED, times="day"),
+}
+SLOW = {
     **{
         name: Case(NONARegressor(weighting=name, **ONE))
         for name in ("gaussian", "sigmoid", "softplus", "softpick")
     },
-    "classes": Case(NONAClassifier(**TWO), KIND),
+    "outputs": Case(NONARegressor(**ONE), BOTH),
+    "log_l2": Case(NONARegressor(softstep="s1", similarity="log_l2", **ONE)),
+    "dot": Case(NONARegressor(softstep=SoftStep("s2", "pointwise"), similarity="dot", **ONE)),
     "classes, outputs": Case(NONAClassifier(**ONE), KINDS),
-    "step": Case(SoftStepKNeighborsRegressor(softstep=SoftStep("s1"), **QUICK)),
     "step, classes": Case(SoftStepKNeighborsClassifier(softstep=SoftStep("s1"), **QUICK), KIND),
     "kernel": Case(NONARegressor(trend="kernel", **TWO), BOTH),
     "kernel, all weigh": Case(NONARegressor(trend="kernel", n_neighbors=None, **ONE)),
-    "kernel, classes": Case(NONAClassifier(trend="kernel", **ONE), KIND),
     "kernel, ranks": Case(SoftStepKNeighborsRegressor(trend="kernel", **QUICK)),
-    "sparse": Case(NONARegressor(**ONE), X=SPARSE, queries=SPARSE[:9].tocoo()),
     "wide": Case(NONARegressor(**ONE), X=WIDE, queries=WIDE[:9].tocoo()),
-    "features of a table": of_table(NONARegressor(**QUICK)),
     "table, groups": of_table(NONARegressor(**ONE), groups=np.arange(N) // 3),
-    "table, times": of_table(NONARegressor(**TWO), rows=DATED, times="day"),
     "table, classes": of_table(NONAClassifier(**TWO), KIND),
-}
-SLOW = {
     "table, times, all weigh": of_table(
         NONARegressor(n_neighbors=None, **TWO), rows=DATED, times="day"
     ),
