@@ -1,4 +1,4 @@
-"""Rules that say which rows may be neighbours of a query.
+"""Rules for the rows that may be neighbours of a query.
 
 A rule compares columns of the table between a query and a stored row. Rules are joined by ``&``
 and ``|``, and turned by ``~``:
@@ -23,7 +23,7 @@ import operator
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from numbers import Integral
 from typing import Any, Protocol
@@ -39,7 +39,7 @@ __all__ = ["Eligibility", "differs", "distance", "pairs", "same", "within"]
 EARTH_RADIUS = 6_371_008.8  # metres, the mean radius
 TIMES = "date", "duration"  # kinds of columns that are in seconds
 SIGNS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
-OPPOSITE = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}
+OPPOSITE = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "&": "|", "|": "&"}
 
 
 class Compared(Protocol):
@@ -56,7 +56,7 @@ class Compared(Protocol):
 
     @property
     def excluded(self) -> np.ndarray | None:
-        """Pairs (q, n) that are excluded whatever a rule says, such as a row and itself."""
+        """Pairs (q, n) that are excluded by every rule, such as a row and itself."""
 
     def __getitem__(self, queries: np.ndarray) -> Compared:
         """Return some of the queries."""
@@ -73,11 +73,6 @@ class Eligibility(ABC):
     @abstractmethod
     def columns(self) -> tuple[Any, ...]:
         """Names of the columns that are compared, in the order of their first use."""
-
-    @property
-    @abstractmethod
-    def parts(self) -> tuple[Eligibility, ...]:
-        """The rules that compare columns, of which this rule consists."""
 
     @abstractmethod
     def __call__(self, compared: Compared) -> np.ndarray:
@@ -103,11 +98,11 @@ class Eligibility(ABC):
 
     def __and__(self, other: Eligibility) -> Eligibility:
         """Return the rule that is satisfied if both are."""
-        return _join(All, self, other)
+        return _join("&", self, other)
 
     def __or__(self, other: Eligibility) -> Eligibility:
         """Return the rule that is satisfied if at least one of both is."""
-        return _join(OneOf, self, other)
+        return _join("|", self, other)
 
     def __rand__(self, other: Any) -> Eligibility:
         """Raise a TypeError: only rules are joined."""
@@ -154,74 +149,51 @@ class Eligibility(ABC):
         raise TypeError("join rules by & and |, and turn them by ~: and, or, not join no rules")
 
 
-# -- rules that join rules ---------------------------------------------------------------------
+# -- rules that consist of rules ---------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Joined(Eligibility):
-    """Several rules as one."""
+class Composed(Eligibility):
+    """A rule that consists of rules."""
 
-    rules: tuple[Eligibility, ...]
+    rules: Sequence[Eligibility]
 
     @property
     def columns(self) -> tuple[Any, ...]:
         return tuple(dict.fromkeys(column for rule in self.rules for column in rule.columns))
 
-    @property
-    def parts(self) -> tuple[Eligibility, ...]:
-        return tuple(part for rule in self.rules for part in rule.parts)
-
     def check(self, column: Any, kind: str, values: np.ndarray) -> None:
-        for part in self.parts:
-            if column in part.columns:
-                part.check(column, kind, values)
+        for rule in self.rules:
+            if column in rule.columns:
+                rule.check(column, kind, values)
 
-    def _in_words(self, sign: str) -> str:
-        inner = (
+
+@storable
+@dataclass(frozen=True, repr=False)
+class Joined(Composed):
+    """Rules that are all satisfied, or at least one of which is."""
+
+    sign: str  # "&": all; "|": at least one
+    rules: tuple[Eligibility, ...]
+
+    def __call__(self, compared: Compared) -> np.ndarray:
+        join = np.logical_and if self.sign == "&" else np.logical_or
+        satisfied = self.rules[0](compared)
+        for rule in self.rules[1:]:
+            join(satisfied, rule(compared), out=satisfied)
+        return satisfied
+
+    def __invert__(self) -> Eligibility:
+        return Joined(OPPOSITE[self.sign], tuple(~rule for rule in self.rules))
+
+    def __repr__(self) -> str:
+        return f" {self.sign} ".join(
             f"({rule!r})" if isinstance(rule, Joined | Near) else repr(rule) for rule in self.rules
         )
-        return f" {sign} ".join(inner)
 
 
 @storable
 @dataclass(frozen=True, repr=False)
-class All(Joined):
-    """Rules that are all satisfied."""
-
-    def __call__(self, compared: Compared) -> np.ndarray:
-        satisfied = self.rules[0](compared)
-        for rule in self.rules[1:]:
-            satisfied &= rule(compared)
-        return satisfied
-
-    def __invert__(self) -> Eligibility:
-        return OneOf(tuple(~rule for rule in self.rules))
-
-    def __repr__(self) -> str:
-        return self._in_words("&")
-
-
-@storable
-@dataclass(frozen=True, repr=False)
-class OneOf(Joined):
-    """Rules at least one of which is satisfied."""
-
-    def __call__(self, compared: Compared) -> np.ndarray:
-        satisfied = self.rules[0](compared)
-        for rule in self.rules[1:]:
-            satisfied |= rule(compared)
-        return satisfied
-
-    def __invert__(self) -> Eligibility:
-        return All(tuple(~rule for rule in self.rules))
-
-    def __repr__(self) -> str:
-        return self._in_words("|")
-
-
-@storable
-@dataclass(frozen=True, repr=False)
-class Required(Eligibility):
+class Required(Composed):
     """A rule that enough rows satisfy, or else the first of wider rules that they do."""
 
     rule: Eligibility
@@ -229,18 +201,8 @@ class Required(Eligibility):
     relax: tuple[Eligibility, ...] = ()
 
     @property
-    def columns(self) -> tuple[Any, ...]:
-        rules = self.rule, *self.relax
-        return tuple(dict.fromkeys(column for rule in rules for column in rule.columns))
-
-    @property
-    def parts(self) -> tuple[Eligibility, ...]:
-        return self.rule.parts
-
-    def check(self, column: Any, kind: str, values: np.ndarray) -> None:
-        for rule in (self.rule, *self.relax):
-            if column in rule.columns:
-                rule.check(column, kind, values)
+    def rules(self) -> tuple[Eligibility, ...]:  # type: ignore[override]
+        return self.rule, *self.relax
 
     def __call__(self, compared: Compared) -> np.ndarray:
         satisfied = self._admit(self.rule, compared)
@@ -277,14 +239,16 @@ class Required(Eligibility):
         return f"{rule}.at_least({self.min_neighbors}{relax})"
 
 
-def _join(kind: type[Joined], first: Eligibility, second: Any) -> Eligibility:
+def _join(sign: str, first: Eligibility, second: Any) -> Eligibility:
     if isinstance(second, Required):
         raise TypeError(f"join rules before at_least, got {second!r}")
     if not isinstance(second, Eligibility):
         remedy = ": put its comparison in parentheses" if isinstance(second, Distance) else ""
         raise TypeError(f"a rule can be joined with a rule only, got {second!r:.100}{remedy}")
-    members = (rule.rules if isinstance(rule, kind) else (rule,) for rule in (first, second))
-    return kind(tuple(rule for rules in members for rule in rules))
+    rules: list[Eligibility] = []
+    for rule in (first, second):
+        rules += rule.rules if isinstance(rule, Joined) and rule.sign == sign else [rule]
+    return Joined(sign, tuple(rules))
 
 
 # -- rules that compare columns ----------------------------------------------------------------
@@ -292,11 +256,12 @@ def _join(kind: type[Joined], first: Eligibility, second: Any) -> Eligibility:
 
 @dataclass(frozen=True, repr=False)
 class Comparison(Eligibility):
-    """A rule that compares one or two columns, or the opposite of one."""
+    """A rule that compares columns, or its opposite."""
 
-    @property
-    def parts(self) -> tuple[Eligibility, ...]:
-        return (self,)
+    opposite: bool = field(default=False, kw_only=True)
+
+    def __invert__(self) -> Eligibility:
+        return replace(self, opposite=not self.opposite)
 
 
 @storable
@@ -305,7 +270,6 @@ class Same(Comparison):
     """The values of a column are equal."""
 
     column: Any
-    opposite: bool = False
 
     @property
     def columns(self) -> tuple[Any, ...]:
@@ -321,9 +285,6 @@ class Same(Comparison):
             return query == row
         return (query < row) | (query > row)  # NaN is neither
 
-    def __invert__(self) -> Eligibility:
-        return replace(self, opposite=not self.opposite)
-
     def __repr__(self) -> str:
         return f"{'differs' if self.opposite else 'same'}({self.column!r})"
 
@@ -337,7 +298,6 @@ class Within(Comparison):
     width: float  # in units of the column, or in seconds
     of_times: bool = False
     before: bool = False
-    opposite: bool = False
 
     @property
     def columns(self) -> tuple[Any, ...]:
@@ -360,14 +320,12 @@ class Within(Comparison):
 
     def __call__(self, compared: Compared) -> np.ndarray:
         query, row = _against(*compared.numbers(self.column))
-        low, high = query - self.width, query if self.before else query + self.width
-        below = operator.lt if self.before else operator.le  # an equal time is not before
+        low, high, sign = query - self.width, query + self.width, "<="
+        if self.before:
+            high, sign = query, "<"
         if self.opposite:
-            return (row < low) | ((row >= high) if self.before else (row > high))
-        return (row >= low) & below(row, high)
-
-    def __invert__(self) -> Eligibility:
-        return replace(self, opposite=not self.opposite)
+            return (row < low) | SIGNS[OPPOSITE[sign]](row, high)
+        return (row >= low) & SIGNS[sign](row, high)
 
     def __repr__(self) -> str:
         width = repr(timedelta(seconds=self.width)) if self.of_times else f"{self.width:g}"
@@ -377,7 +335,7 @@ class Within(Comparison):
 
 @storable
 @dataclass(frozen=True, repr=False)
-class Near(Comparison):
+class Near(Eligibility):
     """The distance of two places on the earth compares with a number of metres."""
 
     latitude: Any
@@ -419,7 +377,6 @@ class Pairs(Comparison):
 
     function: Callable[[dict[Any, np.ndarray], dict[Any, np.ndarray]], Any]
     names: tuple[Any, ...]
-    opposite: bool = False
 
     @property
     def columns(self) -> tuple[Any, ...]:
@@ -439,9 +396,6 @@ class Pairs(Comparison):
                 f"{result.dtype} of shape {result.shape}"
             )
         return ~result if self.opposite else result
-
-    def __invert__(self) -> Eligibility:
-        return replace(self, opposite=not self.opposite)
 
     def __repr__(self) -> str:
         name = getattr(self.function, "__name__", repr(self.function))

@@ -34,7 +34,7 @@ QUERIES = pd.DataFrame(
 
 def admitted(rule, queries=QUERIES, stored=STORED):
     columns, rows = RuleColumns.fit(rule, stored)
-    return StoredRule(rule, columns)(columns.read(queries), rows).int().tolist()
+    return StoredRule(rule, columns)(columns.number(columns.read(queries)), rows).int().tolist()
 
 
 def test_same_and_differs():

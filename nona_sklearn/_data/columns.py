@@ -22,7 +22,7 @@ from .._utils.validation import are_missing, object_array
 from .row_values import row_values
 
 SHOWN = 80  # characters of a value in a message
-SECOND = np.timedelta64(1, "s")
+SECOND, EPOCH = np.timedelta64(1, "s"), np.datetime64(0, "us")
 
 #: Types of Python objects in a column. Durations come first, since NumPy's are also integers.
 KINDS: dict[str, Any] = {
@@ -117,6 +117,16 @@ class Column:
                 "integers below 2^53 only: convert them to strings first"
             )
         return replace(self, kind="category", values=_as_objects(self.values))
+
+
+def seconds_of(dates: np.ndarray) -> np.ndarray:
+    """Return dates as seconds since 1970; NaT becomes NaN."""
+    return (dates - EPOCH) / SECOND
+
+
+def durations_of(seconds: np.ndarray) -> np.ndarray:
+    """Return seconds as timedelta64[us], which are dates if EPOCH is added."""
+    return (seconds * 1e6).round().astype("timedelta64[us]")
 
 
 def read_columns(X: Any, time_zones: Sequence[str | None] | None = None) -> Iterator[Column]:

@@ -12,12 +12,21 @@ from torch import Tensor
 
 from .._utils.storable import storable
 from .._utils.tables import columns_at, is_frame, names_of_columns
+from .._utils.validation import are_missing
 from ..eligibility import Eligibility, Required
-from .columns import SECOND, Column, read_as, read_columns, read_strings
+from .column_spec import codes_of
+from .columns import (
+    EPOCH,
+    Column,
+    durations_of,
+    read_as,
+    read_columns,
+    read_strings,
+    seconds_of,
+)
 from .tables import as_dense
 
 NO_ROWS = np.zeros(0, dtype=int)
-EPOCH = np.datetime64(0, "us")
 N_LISTED = 20  # columns in a message
 
 
@@ -40,7 +49,7 @@ class RuleColumns:
         for column in read:
             rule.check(column.name, column.kind, column.values)
         empty = tuple(column[NO_ROWS] for column in read)
-        return cls(empty, ((),) * len(read))._with_levels(read)
+        return cls(empty, ((),) * len(read)).with_rows(read)
 
     @property
     def names(self) -> tuple[Any, ...]:
@@ -59,15 +68,7 @@ class RuleColumns:
             if column.name in rule.columns:
                 rule.check(column.name, column.kind, column.values)
 
-    def read(self, X: Any) -> Tensor:
-        """Return the numbers of queries, float64 (n, n_columns), whose kinds are those of fit."""
-        return self._number(self._read(X))
-
-    def with_rows(self, X: Any) -> tuple[RuleColumns, Tensor]:
-        """Return the columns with the levels of further rows to store, and these rows' numbers."""
-        return self._with_levels(self._read(X))
-
-    def _read(self, X: Any) -> list[Column]:
+    def read(self, X: Any) -> list[Column]:
         """Return the columns of new rows, whose kinds must be those of fit."""
         pairs = zip(_select(self.names, X), self.columns, strict=True)
         read = [read_as(column, fitted) for column, fitted in pairs]
@@ -79,15 +80,16 @@ class RuleColumns:
                 )
         return read
 
-    def _with_levels(self, read: list[Column]) -> tuple[RuleColumns, Tensor]:
+    def with_rows(self, read: list[Column]) -> tuple[RuleColumns, Tensor]:
+        """Return the columns with the levels of further rows to store, and these rows' numbers."""
         levels = tuple(
             tuple(dict.fromkeys([*known, *_categories(column)]))
             for known, column in zip(self.levels, read, strict=True)
         )
         columns = replace(self, levels=levels)
-        return columns, columns._number(read)
+        return columns, columns.number(read)
 
-    def _number(self, read: list[Column]) -> Tensor:
+    def number(self, read: list[Column]) -> Tensor:
         """Return the numbers of columns, float64 (n, n_columns)."""
         numbers = [_numbers(*pair) for pair in zip(read, self.levels, strict=True)]
         return torch.from_numpy(np.stack(numbers, axis=1))
@@ -116,7 +118,7 @@ class StoredRule:
     def __call__(self, queries: Tensor, rows: Tensor, excluded: Tensor | None = None) -> Tensor:
         """Return which rows are admitted for queries, bool (q, n), given their numbers.
 
-        `excluded` are pairs (q, n) that are excluded whatever the rule says.
+        `excluded` are pairs (q, n) that are excluded by every rule.
         """
         without = None if excluded is None else excluded.cpu().numpy()
         compared = ComparedRows(self.columns, queries.cpu().numpy(), rows.cpu().numpy(), without)
@@ -141,7 +143,7 @@ class ComparedRows:
     columns: RuleColumns
     queries: np.ndarray  # (q, n_columns)
     rows: np.ndarray  # (n, n_columns)
-    excluded: np.ndarray | None = None  # bool (q, n), whatever a rule says
+    excluded: np.ndarray | None = None  # bool (q, n), by every rule
 
     def __getitem__(self, queries: np.ndarray) -> ComparedRows:
         """Return some of the queries."""
@@ -189,12 +191,9 @@ def _categories(column: Column) -> list:
 def _numbers(column: Column, levels: tuple) -> np.ndarray:
     """Return the values of a column as numbers, (n,)."""
     if column.kind == "category":
-        codes: dict[Any, float] = {level: code for code, level in enumerate(levels)}
-        codes[None] = np.nan
-        return np.array([codes.get(value, -1.0) for value in column.values.tolist()], dtype=float)
-    if column.kind == "date":
-        return np.where(np.isnat(column.values), np.nan, (column.values - EPOCH) / SECOND)
-    return column.values
+        codes = codes_of([[*levels]], column.values[:, None])[:, 0]
+        return np.where(are_missing(column.values), np.nan, codes)
+    return seconds_of(column.values) if column.kind == "date" else column.values
 
 
 def _values(array: np.ndarray, kind: str, levels: tuple) -> np.ndarray:
@@ -203,6 +202,5 @@ def _values(array: np.ndarray, kind: str, levels: tuple) -> np.ndarray:
         of_levels = np.array([*levels, None], dtype=object)
         return of_levels[np.nan_to_num(array, nan=-1.0).astype(int)]
     if kind in ("date", "duration"):
-        durations = np.round(array * 1e6).astype("timedelta64[us]")
-        return EPOCH + durations if kind == "date" else durations
+        return durations_of(array) + (EPOCH if kind == "date" else np.timedelta64(0, "us"))
     return array

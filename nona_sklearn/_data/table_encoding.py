@@ -44,7 +44,7 @@ class TableEncoding:
     ) -> tuple[TableEncoding, np.ndarray]:
         """Return the encoding of training columns, and the encoded columns.
 
-        Targets (n, c) encode the columns whose specifications say so.
+        Targets (n, c) encode the columns that are specified so.
         """
         encoders: dict[str, Any] = {}
         encoding = cls(specs, encoders)

@@ -17,7 +17,7 @@ from .._utils.precision import stored
 from .._utils.storable import storable
 from .._utils.tables import is_frame
 from .._utils.validation import is_real, unmasked
-from .columns import SECOND, read_values
+from .columns import EPOCH, SECOND, durations_of, read_values, seconds_of
 from .tables import as_dense, column_named
 
 #: Shortest half-life, as a share of the time of all rows. Weights of shorter half-lives would be
@@ -84,7 +84,7 @@ class TimeKind:
         """Return seconds since 1970 as dates in UTC, and numbers and durations unchanged."""
         if self.kind != "date":
             return times
-        return np.datetime64(0, "us") + (times * 1e6).round().astype("timedelta64[us]")
+        return EPOCH + durations_of(times)
 
     def length(self, name: str, value: Any, least: float = 0.0) -> float:
         """Return a length of time of the parameter `name`, in units of the times."""
@@ -158,5 +158,5 @@ def _as_times(name: str, given: Any, of_table: str | None = None) -> tuple[np.nd
         row = int(missing.argmax())
         raise ValueError(f"times must be finite, got {values[row]} in row {row}")
     if column.kind == "date":
-        values = (values - np.datetime64(0, "us")) / SECOND
+        values = seconds_of(values)
     return values, TimeKind(column.kind, of_table, column.time_zone is not None)

@@ -129,7 +129,7 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
             earlier rows only; if the times are a column of `X`, so are all queries. None: rows
             have no order.
         eligibility : Eligibility, default=None
-            Rule that says which rows may be neighbours of a row, such as ``same("district")``, of
+            Rule for the rows that may be neighbours of a row, such as ``same("district")``, of
             :mod:`nona_sklearn.eligibility`, in training, validation and leave-one-out, and of
             queries. It compares columns of `X`, which stay features. A trend is fitted to all
             rows. None: all rows may be neighbours.

@@ -142,10 +142,17 @@ def addition(
     rows, levels = Neighbors(queries.embeddings, targets, prior, times=times), None
     if bank.levels is not None and not isinstance(X, Embedded):
         levels = fitted_input(fitted).levels(X)
+    read = None
+    if bank.rule is not None:
+        if isinstance(X, Embedded):
+            raise ValueError("X must be a table where fit was given a rule, got embedded rows")
+        read = bank.rule.columns.read(X)
 
     def add(bank: NeighborBank) -> NeighborBank:
-        if bank.rule is not None:
-            bank, rows.compared = bank.with_levels_of(X)
+        if read is not None and bank.rule is not None:
+            columns, compared = bank.rule.columns.with_rows(read)
+            bank = replace(bank, rule=replace(bank.rule, columns=columns))
+            rows.compared = compared.to(bank.embeddings.device)
         added = bank.add(rows, names.row_labels, groups, levels, queries.inputs)
         is_bounded = max_rows is not None or max_age is not None
         return added.latest(max_rows, max_age) if is_bounded else added

@@ -97,7 +97,8 @@ def query_blocks(fitted: Any, X: Any, with_added: bool = False) -> Iterator[Embe
                     added = levels.added(torch.from_numpy(unknown)).to(device)
         rows = slice(start, start + len(encoded))
         if bank.rule is not None:
-            compared = bank.rule.columns.read(given).to(device)
+            columns = bank.rule.columns
+            compared = columns.number(columns.read(given)).to(device)
         yield replace(
             embed_rows(fitted.network_, bank.trend, given, encoded),
             times=None if times is None else times[rows],
@@ -191,14 +192,14 @@ def embed_unknown(
 # -- evaluation --------------------------------------------------------------------------------
 
 
-def check_rule(eligibility: Any) -> Eligibility | None:
-    """Return the rule of a fit, or None; raise a TypeError if it is no rule."""
+def check_rule(eligibility: Any, or_mask: str = "") -> Eligibility | None:
+    """Return a rule or None; raise a TypeError, which names `or_mask`, for any other value."""
     if eligibility is None or isinstance(eligibility, Eligibility):
         return eligibility
     remedy = ": compare it with metres" if isinstance(eligibility, Distance) else ""
     raise TypeError(
-        "eligibility must be a rule of nona_sklearn.eligibility, such as same('district'), got "
-        f"{eligibility!r:.100}{remedy}"
+        "eligibility must be a rule of nona_sklearn.eligibility, such as same('district')"
+        f"{or_mask}, got {eligibility!r:.100}{remedy}"
     )
 
 
@@ -215,14 +216,9 @@ def eligibility_of(
                 "a rule that compares them"
             )
         return bank.rule.replaced_by(eligibility)
-    if isinstance(eligibility, Distance):
-        check_rule(eligibility)
     mask, shape = np.asarray(eligibility), (n_queries, len(bank))
     if mask.dtype != bool:
-        raise TypeError(
-            "eligibility must be a rule of nona_sklearn.eligibility, or a mask of bool, got "
-            f"{eligibility!r:.100}"
-        )
+        check_rule(eligibility, ", or a mask of bool")
     if mask.shape != shape:
         raise ValueError(
             f"eligibility must be a rule, or a mask of shape {shape}, for the queries and the "

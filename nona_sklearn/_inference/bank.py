@@ -175,13 +175,8 @@ class NeighborBank:
             return found
         before, exclusion, offset = torch.as_tensor(limits), found.exclusion, found.offset
         before = before.to(self.embeddings.device)
-        if isinstance(exclusion, RuleExclusion):
-            further = exclusion.further
-            assert isinstance(further, TimeExclusion)
-            exclusion = replace(exclusion, further=replace(further, limits=before))
-        else:
-            assert isinstance(exclusion, TimeExclusion)
-            exclusion = replace(exclusion, limits=before)
+        assert isinstance(exclusion, TimeExclusion | RuleExclusion)
+        exclusion = exclusion.before(before)
         if self.trend is not None and offset is not None:
             ids, inputs = self.ids[rows].cpu().numpy(), self.inputs
             own = None if inputs is None else TableRows(inputs[torch.from_numpy(rows)])
@@ -306,13 +301,6 @@ class NeighborBank:
             group_names=group_names,
             names=joined,
         )
-
-    def with_levels_of(self, X: Any) -> tuple[NeighborBank, Tensor]:
-        """Return a bank whose rule knows the levels of further rows, and these rows' numbers."""
-        assert self.rule is not None
-        columns, compared = self.rule.columns.with_rows(X)
-        rule = replace(self.rule, columns=columns)
-        return replace(self, rule=rule), compared.to(self.embeddings.device)
 
     def keep(self, positions: np.ndarray) -> NeighborBank:
         """Return a bank of the rows at these positions, in their present order.

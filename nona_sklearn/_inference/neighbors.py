@@ -223,6 +223,10 @@ class TimeExclusion:
         labels = None if self.labels is None else self.labels.among(rows)
         return replace(self, times=self.times[rows], labels=labels)
 
+    def before(self, limits: Tensor) -> TimeExclusion:
+        """The same with other limits, (q,)."""
+        return replace(self, limits=limits)
+
     def of(self, queries: slice = slice(None)) -> Tensor:
         """A mask (q, n)."""
         mask = self.times >= self.limits[queries, None]
@@ -266,6 +270,11 @@ class RuleExclusion:
     def among(self, rows: Tensor) -> RuleExclusion:
         further = None if self.further is None else self.further.among(rows)
         return replace(self, neighbors=self.neighbors[rows], further=further)
+
+    def before(self, limits: Tensor) -> RuleExclusion:
+        """The same with other limits of the times, (q,)."""
+        assert isinstance(self.further, TimeExclusion)
+        return replace(self, further=self.further.before(limits))
 
     def of(self, queries: slice = slice(None)) -> Tensor:
         """A mask (q, n)."""

@@ -327,6 +327,8 @@ def test_errors_of_queries():
         knn.predict(NEW, eligibility=distance("area", "age"))
     with pytest.raises(ValueError, match="column 'age' held numbers in fit, and holds strings"):
         knn.predict(NEW.assign(age=["a", "b", "c"]))
+    with pytest.raises(ValueError, match="X must be a table where fit was given a rule"):
+        knn.add_neighbors(knn.embed(NEW), [1.0, 2.0, 3.0])
     plain = SoftStepKNeighborsRegressor(3, **PLAIN).fit(X, y)
     with pytest.raises(ValueError, match="compares columns that fit has not stored"):
         plain.predict(NEW, eligibility=RULE)
