@@ -424,7 +424,8 @@ class Search:
     queries: Embedded  # with ids if they are rows of the bank, which are not their own neighbours
     n_rows: int  # of all shards
     n_neighbors: int  # number of neighbours that a query must have
-    by_distance: bool  # whether the nearest rows are found, instead of rows that can have weight
+    by_weight: bool  # whether the rows that can have weight are found
+    by_distance: bool  # whether the nearest rows are found
 
 
 def search_shard(
@@ -454,7 +455,7 @@ def search_shard(
     candidates: tuple[Candidates, ...] = ()
     if search.by_distance:
         positions.append(evaluation.nearest(search.n_neighbors)[1].flatten())
-    else:
+    if search.by_weight:
         bounds = evaluation.bounds(search.n_rows)
         assert bounds is not None  # without bounds, all rows are read
         wanted = [max(bound, search.n_neighbors) + 1 for bound in bounds]
@@ -647,9 +648,8 @@ class ShardedNeighbors:
             return getattr(estimator, name)(X)
         if X is None and n_rows < 2:
             raise ValueError(f"X=None needs at least 2 rows in the bank, it has {n_rows}")
-        by_distance = name == "kneighbors"
         n_neighbors = arguments.get("n_neighbors")
-        if by_distance:
+        if name == "kneighbors":
             n_neighbors = number_of_neighbors(estimator, n_neighbors)
         if n_neighbors is not None or name == "heaviest_neighbors":
             check_n_neighbors(n_neighbors, n_rows - (X is None))
@@ -658,7 +658,7 @@ class ShardedNeighbors:
         counts_all = name == "neighborhood" and evaluation.one_head.step is not None
         if (
             name in BANK_METHODS
-            or (all_weigh and not by_distance)
+            or (all_weigh and name != "kneighbors")
             or counts_all  # a step is summed over rows without weight, too
             or (X is None and name in TABLE_METHODS)
             or arguments.get("features") is not None  # they are of all rows
@@ -667,7 +667,7 @@ class ShardedNeighbors:
             return getattr(with_bank(estimator, bank), name)(X, **arguments)
         results = []
         for queries in self._query_blocks(folder, name, X):
-            bank = self._select(folder, queries, n_neighbors or 1, by_distance)
+            bank = self._select(folder, queries, n_neighbors or 1, name)
             results.append(getattr(with_bank(estimator, bank), name)(queries, **arguments))
         return results[0] if len(results) == 1 else _concatenate(results)
 
@@ -690,9 +690,9 @@ class ShardedNeighbors:
             yield from (own_rows[rows] for rows in spans(len(bank), block))
 
     def _select(
-        self, folder: Folder, queries: Embedded, n_neighbors: int, by_distance: bool
+        self, folder: Folder, queries: Embedded, n_neighbors: int, name: str
     ) -> SelectedRows:
-        """Return the rows on which queries depend, or raise a ShardsLostError."""
+        """Return the rows on which a method's results depend, or raise a ShardsLostError."""
         empty = self.estimator_.bank_
         search = Search(
             self.estimator_.network_.head,
@@ -700,7 +700,8 @@ class ShardedNeighbors:
             Embedded(queries.embeddings, ids=queries.ids, times=queries.times),
             len(folder),
             n_neighbors,
-            by_distance,
+            by_weight=name != "kneighbors",
+            by_distance=name in ("kneighbors", "neighborhood"),
         )
         find: Callable = delayed(search_shard)
         results = Parallel(self.n_jobs)(find(entry, search) for entry in folder.shards)

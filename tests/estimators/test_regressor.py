@@ -629,10 +629,12 @@ def test_a_single_value_out_of_range_is_refused(plane):
 
 
 @pytest.mark.slow
-def test_numbers_of_numpy_and_truth_values_count_as_scikit_learn_takes_them(plane):
+def test_numbers_of_numpy_are_numbers_and_truth_values_are_none(plane):
     X, _, y, _ = plane
-    for one in (True, np.int64(1), np.uint8(1)):
+    for one in (np.int64(1), np.uint8(1)):
         assert len(nona(n_estimators=one).fit(X, y).validation_indices_) == 1
+    with pytest.raises(ValueError, match=r"'n_estimators' parameter .* Got True instead"):
+        nona(n_estimators=True).fit(X, y)
 
 
 @BOTH

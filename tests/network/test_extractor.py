@@ -689,8 +689,9 @@ def test_two_processes_train_one_network(tmp_path):
     """
     pytest.importorskip("accelerate")
     script = tmp_path / "script.py"
+    here = Path(__file__).parent
     script.write_text(
-        f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
+        f"import sys; sys.path[:0] = {[str(here), str(here.parent)]!r}\n"
         f"import test_extractor; test_extractor.train_in_two_processes({str(tmp_path)!r})\n"
     )
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
