@@ -32,9 +32,9 @@ import numpy as np
 from scipy.spatial.distance import cdist
 
 from ._utils.storable import storable
-from ._utils.validation import check_flag, is_real, is_whole
+from ._utils.validation import check_choice, check_flag, is_real, is_whole
 
-__all__ = ["Eligibility", "differs", "distance", "pairs", "same", "within"]
+__all__ = ["Eligibility", "any_row", "differs", "distance", "pairs", "same", "within"]
 
 EARTH_RADIUS = 6_371_008.8  # metres, the mean radius
 TIMES = "date", "duration"  # kinds of columns that are in seconds
@@ -74,9 +74,27 @@ class Eligibility(ABC):
     def columns(self) -> tuple[Any, ...]:
         """Names of the columns that are compared, in the order of their first use."""
 
+    @property
+    def places(self) -> tuple[Any, Any] | None:
+        """Names of the columns of latitudes and longitudes, if places are compared."""
+        return None
+
     @abstractmethod
     def __call__(self, compared: Compared) -> np.ndarray:
         """Return which pairs satisfy the rule, bool (q, n)."""
+
+    @property
+    def alternatives(self) -> tuple[Eligibility, ...]:
+        """The rules of which the first that enough rows satisfy holds."""
+        return (self,)
+
+    def choose(self, compared: Compared) -> tuple[np.ndarray, np.ndarray]:
+        """Return which pairs are admitted, bool (q, n), and the alternative that holds, (q,).
+
+        Alternatives are numbered; -1: a query has too few rows by the last one.
+        """
+        satisfied = self(compared)
+        return satisfied, np.where(satisfied.any(axis=1), 0, -1)
 
     @abstractmethod
     def __invert__(self) -> Eligibility:
@@ -113,7 +131,9 @@ class Eligibility(ABC):
 
     __ror__ = __rand__
 
-    def at_least(self, min_neighbors: int, relax: Sequence[Eligibility] = ()) -> Required:
+    def at_least(
+        self, min_neighbors: int, relax: Sequence[Eligibility] = (), on_fewer: str = "warn"
+    ) -> Required:
         """Require a number of rows that satisfy the rule, or else a wider one.
 
         Parameters
@@ -123,6 +143,8 @@ class Eligibility(ABC):
         relax : sequence of Eligibility, default=()
             Rules for queries with fewer rows, in the order in which they are tried. A query that
             has too few rows by the last rule has no neighbour: a regressor predicts NaN.
+        on_fewer : {'warn', 'raise'}, default='warn'
+            Whether a prediction of such a query is a warning or a ValueError.
 
         Returns
         -------
@@ -143,7 +165,8 @@ class Eligibility(ABC):
         for rule in rules:
             if not isinstance(rule, Eligibility):
                 raise TypeError(f"relax must hold rules, such as same('district'), got {rule!r}")
-        return Required(self, int(min_neighbors), tuple(relax))
+        check_choice("on_fewer", on_fewer, ("warn", "raise"))
+        return Required(self, int(min_neighbors), tuple(relax), on_fewer)
 
     def __bool__(self) -> bool:
         raise TypeError("join rules by & and |, and turn them by ~: and, or, not join no rules")
@@ -160,6 +183,10 @@ class Composed(Eligibility):
     @property
     def columns(self) -> tuple[Any, ...]:
         return tuple(dict.fromkeys(column for rule in self.rules for column in rule.columns))
+
+    @property
+    def places(self) -> tuple[Any, Any] | None:
+        return next((rule.places for rule in self.rules if rule.places is not None), None)
 
     def check(self, column: Any, kind: str, values: np.ndarray) -> None:
         for rule in self.rules:
@@ -199,19 +226,29 @@ class Required(Composed):
     rule: Eligibility
     min_neighbors: int
     relax: tuple[Eligibility, ...] = ()
+    on_fewer: str = "warn"
 
     @property
     def rules(self) -> tuple[Eligibility, ...]:  # type: ignore[override]
         return self.rule, *self.relax
 
     def __call__(self, compared: Compared) -> np.ndarray:
+        return self.choose(compared)[0]
+
+    @property
+    def alternatives(self) -> tuple[Eligibility, ...]:
+        return self.rules
+
+    def choose(self, compared: Compared) -> tuple[np.ndarray, np.ndarray]:
         satisfied = self._admit(self.rule, compared)
-        for rule in self.relax:
-            lacking = self._lack(satisfied)
+        numbers = np.where(self._lack(satisfied), -1, 0)
+        for number, rule in enumerate(self.relax, start=1):
+            lacking = numbers < 0
             if lacking.any():
                 satisfied[lacking] = self._admit(rule, compared[lacking])
-        satisfied[self._lack(satisfied)] = False
-        return satisfied
+                numbers[lacking & ~self._lack(satisfied)] = number
+        satisfied[numbers < 0] = False
+        return satisfied, numbers
 
     def _admit(self, rule: Eligibility, compared: Compared) -> np.ndarray:
         satisfied = rule(compared)
@@ -227,7 +264,9 @@ class Required(Composed):
 
     __or__ = __and__
 
-    def at_least(self, min_neighbors: int, relax: Sequence[Eligibility] = ()) -> Required:
+    def at_least(
+        self, min_neighbors: int, relax: Sequence[Eligibility] = (), on_fewer: str = "warn"
+    ) -> Required:
         raise TypeError(f"a rule has one required number of rows, got {self!r}")
 
     def __invert__(self) -> Eligibility:
@@ -236,7 +275,8 @@ class Required(Composed):
     def __repr__(self) -> str:
         rule = f"({self.rule!r})" if isinstance(self.rule, Joined) else repr(self.rule)
         relax = f", relax=[{', '.join(map(repr, self.relax))}]" if self.relax else ""
-        return f"{rule}.at_least({self.min_neighbors}{relax})"
+        on_fewer = "" if self.on_fewer == "warn" else f", on_fewer={self.on_fewer!r}"
+        return f"{rule}.at_least({self.min_neighbors}{relax}{on_fewer})"
 
 
 def _join(sign: str, first: Eligibility, second: Any) -> Eligibility:
@@ -262,6 +302,28 @@ class Comparison(Eligibility):
 
     def __invert__(self) -> Eligibility:
         return replace(self, opposite=not self.opposite)
+
+
+@storable
+@dataclass(frozen=True, repr=False)
+class AnyRow(Comparison):
+    """Any row may be a neighbour, whatever the values of the columns."""
+
+    names: tuple[Any, ...]
+
+    @property
+    def columns(self) -> tuple[Any, ...]:
+        return self.names
+
+    def check(self, column: Any, kind: str, values: np.ndarray) -> None:
+        pass
+
+    def __call__(self, compared: Compared) -> np.ndarray:
+        query, row = _against(*compared.numbers(self.names[0]))
+        return np.full(np.broadcast_shapes(query.shape, row.shape), not self.opposite)
+
+    def __repr__(self) -> str:
+        return f"{'~' if self.opposite else ''}any_row({', '.join(map(repr, self.names))})"
 
 
 @storable
@@ -328,7 +390,10 @@ class Within(Comparison):
         return (row >= low) & SIGNS[sign](row, high)
 
     def __repr__(self) -> str:
-        width = repr(timedelta(seconds=self.width)) if self.of_times else f"{self.width:g}"
+        width = f"{self.width:g}"
+        if self.of_times:
+            days, seconds = divmod(self.width, timedelta(days=1).total_seconds())
+            width = f"seconds={self.width:g}" if seconds else f"days={days:g}"
         before = ", before=True" if self.before else ""
         return f"{'~' if self.opposite else ''}within({self.column!r}, {width}{before})"
 
@@ -345,6 +410,10 @@ class Near(Eligibility):
 
     @property
     def columns(self) -> tuple[Any, ...]:
+        return self.latitude, self.longitude
+
+    @property
+    def places(self) -> tuple[Any, Any]:
         return self.latitude, self.longitude
 
     def check(self, column: Any, kind: str, values: np.ndarray) -> None:
@@ -415,6 +484,12 @@ def chords(
     return cdist(query, row)
 
 
+def great_circle(start: np.ndarray, end: np.ndarray) -> np.ndarray:
+    """Return distances (m,) in metres of places, (m, 2) in degrees."""
+    chord = np.linalg.norm(_on_globe(*start.T) - _on_globe(*end.T), axis=1)
+    return 2 * EARTH_RADIUS * np.arcsin(np.minimum(chord / 2, 1))
+
+
 def _on_globe(latitude: np.ndarray, longitude: np.ndarray) -> np.ndarray:
     """Return places as vectors (n, 3) of length 1."""
     latitude, longitude = np.deg2rad(latitude), np.deg2rad(longitude)
@@ -424,6 +499,35 @@ def _on_globe(latitude: np.ndarray, longitude: np.ndarray) -> np.ndarray:
 
 
 # -- what users call ---------------------------------------------------------------------------
+
+
+def any_row(*columns: Any) -> Eligibility:
+    """Admit all rows, and store the columns, so that the rule of a call can compare them.
+
+    Parameters
+    ----------
+    *columns : str or int
+        Names of the columns, or their numbers in an array.
+
+    Returns
+    -------
+    Eligibility
+        The rule.
+
+    Examples
+    --------
+    >>> from nona_sklearn import SoftStepKNeighborsRegressor
+    >>> from nona_sklearn.eligibility import any_row, within
+    >>> X, y = [[50], [60], [80], [90], [120]], [250, 300, 400, 450, 600]
+    >>> knn = SoftStepKNeighborsRegressor(2, weighting="uniform", learn_feature_weights=False)
+    >>> knn.fit(X, y, eligibility=any_row(0)).predict([[84]]).round()
+    array([425.])
+    >>> knn.predict([[84]], eligibility=within(0, 5)).round()
+    array([400.])
+    """
+    if not columns:
+        raise ValueError("any_row needs at least one column")
+    return AnyRow(tuple(map(_check_column, columns)))
 
 
 def same(column: Any) -> Eligibility:
@@ -501,7 +605,7 @@ def within(
     --------
     >>> from nona_sklearn.eligibility import within
     >>> within("age", 5) & within("sold", days=365, before=True)
-    within('age', 5) & within('sold', datetime.timedelta(days=365), before=True)
+    within('age', 5) & within('sold', days=365, before=True)
     """
     if (width is None) == (not duration):
         raise ValueError(

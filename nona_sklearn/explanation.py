@@ -32,6 +32,7 @@ from ._utils.tables import (
 )
 from ._utils.threads import cached_property
 from ._utils.validation import is_missing
+from .eligibility import great_circle
 
 __all__ = [
     "ComparedColumn",
@@ -82,6 +83,9 @@ class Explanation:
         Names of the outputs. None: they have no names.
     stored_positions : int ndarray of shape (n_queries,), optional
         The positions of queries in the bank, and -1 for new ones. None: they are not known.
+    places : tuple of ndarray of shape (n_queries, 2) and (n_rows, 2), optional
+        Latitudes and longitudes, in degrees, of the queries and of the bank's rows. None: no rule
+        compares places.
 
     Examples
     --------
@@ -105,6 +109,7 @@ class Explanation:
     taken: Collection[Hashable] = ()
     target_names: tuple[str, ...] | None = None
     stored_positions: np.ndarray | None = None
+    places: tuple[np.ndarray, np.ndarray] | None = None
 
     @classmethod
     def from_evaluation(
@@ -250,6 +255,18 @@ class Explanation:
     def first_lines(self) -> np.ndarray:
         """The first line of each query, int (n_queries,)."""
         return np.searchsorted(self.of_query, np.arange(len(self.queries)))
+
+    @property
+    def metres(self) -> np.ndarray | None:
+        """Distances of rows from their queries on the earth, (n_lines,), or None without places.
+
+        They are NaN in a line that is no single row.
+        """
+        if self.places is None:
+            return None
+        queries, rows = self.places
+        distances = great_circle(queries[self.of_query], rows[self.positions])
+        return np.where(self.of_rows, distances, np.nan)
 
     def totals(self, values: np.ndarray) -> np.ndarray:
         """Sum values over the lines of a query.

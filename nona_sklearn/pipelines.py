@@ -153,10 +153,10 @@ class Unwrapped:
             )
         return self.stored_rows(np.array(positions))
 
-    def adjustments(self, X, features, n_neighbors=None) -> Adjustments:
+    def adjustments(self, X, features, n_neighbors=None, eligibility=None) -> Adjustments:
         """Return the adjustment by every column of the neighbours of queries."""
         rows = self._transform(X), self._transform(features)
-        return adjustments_of(self.estimator, *rows, n_neighbors)
+        return adjustments_of(self.estimator, *rows, n_neighbors, eligibility)
 
     def _transform(self, X):
         """Return queries transformed by the steps. Embedded queries and None are unchanged."""
@@ -203,10 +203,14 @@ class TransformedRegressor(UnwrappedRegressor):
     def explanation(self, X, n_neighbors=None, eligibility=None) -> Explanation:
         return super().explanation(X, n_neighbors, eligibility).in_units(self.back)
 
-    def attribute(self, X=None, features=None, *, of="adjustments", n_neighbors=None):
+    def attribute(
+        self, X=None, features=None, *, of="adjustments", n_neighbors=None, eligibility=None
+    ):
         check_choice("of", of, ATTRIBUTIONS)
         if of == "distances":
-            return super().attribute(X, features, of=of, n_neighbors=n_neighbors)
+            return super().attribute(
+                X, features, of=of, n_neighbors=n_neighbors, eligibility=eligibility
+            )
         raise ValueError(
             f"of={of!r} needs targets that are not transformed: parts are in the units in which "
             "they add up, those of unwrap(model).estimator"

@@ -324,6 +324,11 @@ class ColumnSpec:
         return "levels" if self.by_targets else "categories"
 
     @property
+    def is_ignored(self) -> bool:
+        """Return whether the column is no feature."""
+        return self.column.kind == "ignored"
+
+    @property
     def is_text(self) -> bool:
         """Return whether a vectoriser encodes the column."""
         return self.text_features is not None
@@ -331,7 +336,7 @@ class ColumnSpec:
     @property
     def marks_gaps(self) -> bool:
         """Return whether gaps are filled and marked: not in categories, nor in texts."""
-        return not self.is_category and not self.is_text
+        return not (self.is_category or self.is_text or self.is_ignored)
 
     @property
     def is_number(self) -> bool:

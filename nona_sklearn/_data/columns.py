@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from itertools import product, repeat
@@ -54,7 +54,7 @@ class Column:
     """
 
     name: Any  # a str or, in an array, the number of the column
-    kind: str  # 'number', 'duration', 'category', 'text', 'date', 'empty'
+    kind: str  # 'number', 'duration', 'category', 'text', 'date', 'empty', 'ignored'
     values: np.ndarray  # (n,)
     levels: tuple | None = None  # ordered levels of an ordered category
     time_zone: str | None = None  # of dates; None: they are naive
@@ -75,7 +75,7 @@ class Column:
     def contents(self) -> str:
         """Return the kind of the values, in words."""
         given = next((value for value in self.values if value is not None), None)
-        if self.kind == "empty" or (self.kind == "category" and given is None):
+        if self.kind in ("empty", "ignored") or (self.kind == "category" and given is None):
             return "nothing"
         if self.kind == "category":
             return LEVEL_CONTENTS[_kind_of(given)]
@@ -129,13 +129,21 @@ def durations_of(seconds: np.ndarray) -> np.ndarray:
     return (seconds * 1e6).round().astype("timedelta64[us]")
 
 
-def read_columns(X: Any, time_zones: Sequence[str | None] | None = None) -> Iterator[Column]:
-    """Yield the columns of a validated table, with dates in the given time zones."""
+def read_columns(
+    X: Any, time_zones: Sequence[str | None] | None = None, ignored: Container[int] = ()
+) -> Iterator[Column]:
+    """Yield the columns of a validated table, with dates in the given time zones.
+
+    Of ignored columns, given by number, no value is read.
+    """
     in_array = isinstance(X, np.ndarray)
     columns: Iterable = X.T if in_array else nw.from_native(X, eager_only=True).iter_columns()
     read: Callable[..., Column] = _read_array if in_array else _read_series
     for j, (values, zone) in enumerate(zip(columns, time_zones or repeat(None), strict=False)):
         name = j if in_array else values.name
+        if j in ignored:
+            yield Column(name, "ignored", np.full(len(values), np.nan))
+            continue
         try:
             yield read(name, values, zone)
         except ArithmeticError as error:  # a date that the time zone lacks, or Decimal("sNaN")

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from .._utils.storable import storable
 from .._utils.tables import columns_at, is_frame, names_of_columns
-from .._utils.validation import are_missing
+from .._utils.validation import are_missing, object_array
 from ..eligibility import Eligibility, Required
 from .column_spec import codes_of
 from .columns import (
@@ -120,10 +120,23 @@ class StoredRule:
 
         `excluded` are pairs (q, n) that are excluded by every rule.
         """
-        without = None if excluded is None else excluded.cpu().numpy()
-        compared = ComparedRows(self.columns, queries.cpu().numpy(), rows.cpu().numpy(), without)
-        admitted = torch.from_numpy(self.rule(compared)).to(queries.device)
+        admitted = torch.from_numpy(self.rule(self._compare(queries, rows, excluded)))
+        admitted = admitted.to(queries.device)
         return admitted if excluded is None else admitted & ~excluded
+
+    def choose(
+        self, queries: Tensor, rows: Tensor, excluded: Tensor | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return the numbers of admitted rows, (q,), and the rules that hold for queries, (q,)."""
+        admitted, numbers = self.rule.choose(self._compare(queries, rows, excluded))
+        if excluded is not None:
+            admitted &= ~excluded.cpu().numpy()
+        rules = object_array([*map(repr, self.rule.alternatives), None])  # -1: the last
+        return np.count_nonzero(admitted, axis=1), rules[numbers]
+
+    def _compare(self, queries: Tensor, rows: Tensor, excluded: Tensor | None) -> ComparedRows:
+        without = None if excluded is None else excluded.cpu().numpy()
+        return ComparedRows(self.columns, queries.cpu().numpy(), rows.cpu().numpy(), without)
 
     def replaced_by(self, rule: Eligibility) -> StoredRule:
         """Return a different rule of the stored columns."""

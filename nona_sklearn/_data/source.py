@@ -6,7 +6,7 @@ same way. A wide sparse matrix is encoded as components.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -344,7 +344,7 @@ class TableSource:
         X = check_table(self.estimator, X, reset=True, ensure_min_samples=2, accept_sparse=True)
         if issparse(X) and isinstance(self.encoder, TableEncoder):
             categories = self.encoder.categorical_features
-            texts = self.encoder.text_features
+            texts, ignored = self.encoder.text_features, self.encoder.ignored_features
             if categories is not None and not isinstance(categories, str):
                 raise ValueError(
                     "categorical_features must be 'from_dtype' or None where X is sparse, got "
@@ -354,6 +354,11 @@ class TableSource:
                 raise ValueError(
                     f"text_features must be None where X is sparse, got {texts!r:.80}: X holds "
                     "numbers only"
+                )
+            if ignored is not None:
+                raise ValueError(
+                    f"ignored_features must be None where X is sparse, got {ignored!r:.80}: drop "
+                    "the columns"
                 )
         return X
 
@@ -395,6 +400,11 @@ class TableSource:
     def encode(self, X: Any) -> Tensor:
         """Return encoded queries, (n, n_features), after validation."""
         return torch.cat([encoded for _, encoded in self.blocks(X)])
+
+    @property
+    def ignored(self) -> Sequence[int]:
+        """Return the numbers of the columns that are no features."""
+        return self.encoding.ignored if isinstance(self.encoding, TableEncoding) else ()
 
     def levels(self, X: Any) -> np.ndarray | None:
         """Return codes of the levels of valid rows, int32 (n, n_categories), or None."""
@@ -467,6 +477,8 @@ class RowsSource:
         for rows in spans(len(X), EMBED_BLOCK):
             block = X[rows]
             yield block, block
+
+    ignored = ()  # rows have no columns
 
     def levels(self, X: Any) -> None:
         """Return None: there are no categorical columns."""

@@ -16,7 +16,7 @@ from sklearn.utils.validation import _check_feature_names_in, check_is_fitted
 
 from .._utils.docs import Documented
 from .._utils.storable import storable_estimator
-from .._utils.tables import free_name
+from .._utils.tables import free_name, is_frame, names_of_columns
 from .._utils.threads import replaced_when_done
 from .._utils.validation import Interval, is_whole
 from .column_spec import ColumnSpec
@@ -100,6 +100,11 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
         Least number, or share, of training rows of a level. Rarer levels share one column, since
         two rows with the same rare level would otherwise be near for that reason alone.
 
+    ignored_features : str, int, list or None, default=None
+        Columns that are no features, by name or number, such as the hospital of a patient: they
+        change no distance and no prediction, and rules of eligibility can compare them. If None,
+        all columns are features.
+
     Attributes
     ----------
     features_ : list of ColumnSpec
@@ -140,6 +145,7 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
             Interval(Integral, 1, None, closed="left"),
             Interval(RealNotInt, 0, 1, closed="neither"),
         ],
+        "ignored_features": [str, Integral, "array-like", None],
     }
 
     def __init__(
@@ -149,11 +155,13 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
         text_features: Any = None,
         max_categories: int = 64,
         min_frequency: float = 0.01,
+        ignored_features: Any = None,
     ):
         self.categorical_features = categorical_features
         self.text_features = text_features
         self.max_categories = max_categories
         self.min_frequency = min_frequency
+        self.ignored_features = ignored_features
 
     def fit(self, X: Any, y: Any = None) -> TableEncoder:
         """Learn the columns of a training table.
@@ -177,8 +185,9 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
             `categorical_features` names dates, if `text_features` names columns that do not
             hold strings, or if `X` is a LazyFrame.
         ValueError
-            If `categorical_features` or `text_features` names no column, if both name the same
-            column, or if a column holds infinity.
+            If `categorical_features`, `text_features` or `ignored_features` names no column, if
+            two of them name the same column, if all columns are ignored, or if a column holds
+            infinity.
 
         Examples
         --------
@@ -302,7 +311,9 @@ def fit_encoder(encoder: TableEncoder, X: Any, targets: np.ndarray | None = None
     Targets (n, c) encode categories of many levels.
     """
     X = check_table(encoder, X, reset=True)
-    columns = list(read_columns(X))
+    names = names_of_columns(X) if is_frame(X) else [*range(X.shape[1])]
+    ignored = _choose_ignored(names, encoder.ignored_features)
+    columns = list(read_columns(X, ignored=ignored))
     vectorizers = _choose_vectorizers(columns, encoder.text_features)
     columns = [
         column.as_text() if j in vectorizers else read_strings(column)
@@ -389,6 +400,25 @@ def _listed(parts: list[str]) -> str:
     return "; ".join(parts[:MOST_NAMED]) + (f"; and {n_more} more columns" if n_more > 0 else "")
 
 
+def _choose_ignored(names: list, chosen: Any) -> set[int]:
+    """Return the numbers of the columns that are no features."""
+    parameter = "ignored_features"
+    numbers = {_number_of(names, name, parameter) for name in _names_in(chosen, parameter)}
+    if len(numbers) == len(names):
+        raise ValueError(f"{parameter} must leave a feature, got all columns: {names!r:.300}")
+    return numbers
+
+
+def _names_in(chosen: Any, parameter: str) -> list:
+    """Return the names or numbers of columns in a parameter."""
+    if chosen is None:
+        return []
+    names = [chosen] if isinstance(chosen, str | Integral) else list(chosen)
+    if any(isinstance(name, bool | np.bool_) for name in names):
+        raise ValueError(f"{parameter} must name columns, got a mask: {chosen!r:.80}")
+    return names
+
+
 def _choose_categories(columns: list[Column], chosen: Any) -> list[Column]:
     """Return columns with the chosen categories; raise if a column of strings is not chosen."""
     if isinstance(chosen, str):
@@ -397,7 +427,8 @@ def _choose_categories(columns: list[Column], chosen: Any) -> list[Column]:
     if names.ndim != 1:
         raise ValueError(f"categorical_features must be a list of columns, got {chosen!r:.80}")
     if names.dtype.kind != "b":
-        numbers = {_number_of(columns, name, "categorical_features") for name in names.tolist()}
+        labels = [column.name for column in columns]
+        numbers = {_number_of(labels, name, "categorical_features") for name in names.tolist()}
     elif len(names) == len(columns):
         numbers = set(np.flatnonzero(names).tolist())
     else:
@@ -406,9 +437,10 @@ def _choose_categories(columns: list[Column], chosen: Any) -> list[Column]:
             f"shape {names.shape}"
         )
     for j, column in enumerate(columns):
-        if column.kind == "text" and j in numbers:
+        if column.kind in ("text", "ignored") and j in numbers:
             raise ValueError(
-                f"{column.label} must be in categorical_features or in text_features, not in both"
+                f"{column.label} must be in categorical_features or in {column.kind}_features, "
+                "not in both"
             )
         if column.kind == "category" and j not in numbers:
             raise ValueError(
@@ -420,12 +452,10 @@ def _choose_categories(columns: list[Column], chosen: Any) -> list[Column]:
 
 def _choose_vectorizers(columns: list[Column], chosen: Any) -> dict[int, Any]:
     """Return the vectorisers of `text_features`, by the number of the column."""
-    if chosen is None:
-        return {}
-    names = [chosen] if isinstance(chosen, str | Integral) else list(chosen)
-    if any(isinstance(name, bool | np.bool_) for name in names):
-        raise ValueError(f"text_features must name columns, got a mask: {chosen!r:.80}")
-    numbers = [_number_of(columns, name, "text_features") for name in names]
+    names = [column.name for column in columns]
+    numbers = [
+        _number_of(names, name, "text_features") for name in _names_in(chosen, "text_features")
+    ]
     vectorizers = {j: TfidfVectorizer(analyzer="char_wb", ngram_range=(3, 4)) for j in numbers}
     if isinstance(chosen, dict):
         vectorizers = dict(zip(numbers, chosen.values(), strict=True))
@@ -436,6 +466,10 @@ def _choose_vectorizers(columns: list[Column], chosen: Any) -> dict[int, Any]:
                 "text_features must have a transformer, such as TfidfVectorizer(), or a function "
                 f"of a list of str for {columns[j].label}, got {vectorizer!r:.80}"
             )
+        if columns[j].kind == "ignored":
+            raise ValueError(
+                f"{columns[j].label} must be in text_features or in ignored_features, not in both"
+            )
         if columns[j].as_text().kind != "text":
             raise TypeError(
                 f"text_features must name columns of strings, and {columns[j].label} holds "
@@ -444,14 +478,10 @@ def _choose_vectorizers(columns: list[Column], chosen: Any) -> dict[int, Any]:
     return vectorizers
 
 
-def _number_of(columns: list[Column], name: Any, parameter: str) -> int:
+def _number_of(names: list, name: Any, parameter: str) -> int:
     """Return the number of the column that a parameter refers to by name or number."""
-    for j, column in enumerate(columns):
-        if column.name == name:
-            return j
-    if is_whole(name, -len(columns), len(columns) - 1):
-        return int(name) % len(columns)
-    raise ValueError(
-        f"{parameter} must be columns of X, got {name!r}; X has "
-        f"{[column.name for column in columns]!r:.300}"
-    )
+    if name in names:
+        return names.index(name)
+    if is_whole(name, -len(names), len(names) - 1):
+        return int(name) % len(names)
+    raise ValueError(f"{parameter} must be columns of X, got {name!r}; X has {names!r:.300}")

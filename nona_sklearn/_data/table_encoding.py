@@ -74,11 +74,16 @@ class TableEncoding:
     def read(self, X: Any) -> list[Column]:
         """Return the columns of a validated table, with dates in the time zones of fit."""
         time_zones = [spec.column.time_zone for spec in self.specs]
-        return list(read_columns(as_dense(X), time_zones))
+        return list(read_columns(as_dense(X), time_zones, self.ignored))
 
     def encode(self, columns: list[Column]) -> np.ndarray:
         """Return encoded columns of new rows, (n, n_features_out)."""
         return self._encode_blocks(self._blocks(columns))
+
+    @property
+    def ignored(self) -> list[int]:
+        """Return the numbers of the columns that are no features."""
+        return [j for j, spec in enumerate(self.specs) if spec.is_ignored]
 
     @property
     def contents(self) -> list[str]:

@@ -55,6 +55,7 @@ class TrainingData:
     levels: np.ndarray | None = None  # int32 (n, n_categories), codes of the levels
     table: Any = None  # features as given: array, sparse matrix, DataFrame or Rows
     rule: StoredRule | None = None  # of rows that may be neighbours; None: all may
+    ignored: Sequence[int] = ()  # numbers of the columns of the table that are no features
 
     def __len__(self) -> int:
         return len(self.sample)
@@ -134,7 +135,7 @@ class TrainingData:
         related = groups is not None or times is not None
         encoded_X = source.fit(table, None if related else encoded_y.numpy())
         levels = source.levels(table)
-        _warn_of_copies(table, y)
+        _warn_of_copies(table, y, source.ignored)
         if isinstance(targets, ClassTargets):
             warn_of_classes(targets.classes, CALLER_OF_FIT)
 
@@ -168,7 +169,7 @@ class TrainingData:
         names = names[selection.indices]
         return cls(
             *(sample, values, selection, names, class_factors, time),
-            *(group_names, levels, table, rule),
+            *(group_names, levels, table, rule, source.ignored),
         )
 
     def splits(
@@ -210,12 +211,12 @@ def values_of_new(
     return values
 
 
-def _warn_of_copies(X: Any, y: np.ndarray) -> None:
-    """Warn about a column of a validated table that equals an output of the targets."""
+def _warn_of_copies(X: Any, y: np.ndarray, ignored: Sequence[int]) -> None:
+    """Warn about a feature in a validated table that equals an output of the targets."""
     if issparse(X) or not (isinstance(X, np.ndarray) or is_frame(X)):
         return
     outputs = [output for output in y.reshape(len(y), -1).T if (output != output[0]).any()]
-    for j, column in enumerate(read_columns(rows_of(X, slice(0, N_FIRST)))):
+    for j, column in enumerate(read_columns(rows_of(X, slice(0, N_FIRST)), ignored=ignored)):
         alike = [output for output in outputs if _are_equal(column, output[:N_FIRST])]
         if not alike:
             continue

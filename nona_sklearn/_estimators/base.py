@@ -16,6 +16,7 @@ from .._data.sample import Embedded
 from .._data.tables import Names, labels_of
 from .._inference.bank import NeighborBank
 from .._inference.index import METRICS
+from .._inference.neighbors import MaskExclusion, RuleExclusion
 from .._network.network import NeighborNetwork, from_data, to_data
 from .._utils.bases import BaseEstimator, TransformerMixin
 from .._utils.docs import Documented
@@ -582,6 +583,9 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
             - ``n_nonzero_weights``: the number of rows with a weight above 0,
             - ``effective_n_neighbors``, ``1 / sum(weight ** 2)``: k if k neighbours have equal
               weights and the remaining rows have no weight,
+            - ``n_eligible``, with a rule or a mask: the number of eligible rows,
+            - ``rule``, with a rule: the one of its alternatives that holds, in words; missing
+              where too few rows are eligible,
             - ``soft_n_neighbors``, where weights have a `softstep`, so that ``similarity_`` is
               not 'features': the sum of the step, from 0 (rejected) to 1, over the bank's rows,
               averaged over the networks. Sample weights do not count.
@@ -604,6 +608,8 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
             "n_nonzero_weights": evaluation.support_sizes().cpu().numpy(),
             "effective_n_neighbors": evaluation.effective_sizes().cpu().numpy(),
         }
+        if isinstance(evaluation.exclusion, RuleExclusion | MaskExclusion):
+            columns |= evaluation.exclusion.described()
         if evaluation.one_head.step is not None:
             columns["soft_n_neighbors"] = evaluation.step_sums().cpu().numpy()
         return table(columns)
@@ -615,6 +621,7 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         *,
         of: str = "adjustments",
         n_neighbors: int | None = None,
+        eligibility: Any = None,
     ) -> Table:
         """Attribute adjustments, distances or predictions to the columns of a table.
 
@@ -640,6 +647,9 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         n_neighbors : int, optional
             Largest number of neighbours of a query, with the largest weights. None: all rows that
             have weight. Unused with ``of="predictions"``.
+        eligibility : Eligibility or bool array of shape (n_queries, n_neighbors), default=None
+            Rule or mask of the rows that may be neighbours, in place of the rule given to fit;
+            see :mod:`nona_sklearn.eligibility`. None: the rule given to fit, if any.
 
         Returns
         -------
@@ -704,7 +714,7 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         1    85.0 -5.0  80.0   13.0            174.0
         """
         check_choice("of", of, ATTRIBUTIONS)
-        return ATTRIBUTIONS[of](self, X, features, n_neighbors)
+        return ATTRIBUTIONS[of](self, X, features, n_neighbors, eligibility)
 
     def influence(self, X: Any = None, y: Any = None, *, eligibility: Any = None) -> Table:
         """Measure the effect of each row of the bank on the predictions of queries.

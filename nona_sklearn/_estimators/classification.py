@@ -232,6 +232,7 @@ class NeighborClassifier(ClassifierMixin, NeighborEstimator):
             - ``weight``, and ``target``, the neighbour's class,
             - ``contribution_<class>`` for every class: the weight, if the row is of this class,
               or 0,
+            - with a rule that compares places, ``metres``, the distance on the earth,
             - with `features`, ``differs``, the names of up to three features in which the
               neighbour differs most from the query, and one column per feature. A line "query"
               then precedes the neighbours of every query.

@@ -90,6 +90,8 @@ def explanation_table(fitted: Any, explanation: Explanation, X: Any, features: A
         columns |= _class_columns(explanation, fitted.targets_)
     else:
         columns |= explanation.target_columns()
+    if explanation.metres is not None:
+        columns["metres"] = explanation.metres
     if compared is not None:
         columns |= columns_beside(explanation, compared, columns)
     return table(columns)
@@ -273,12 +275,14 @@ class Adjustments:
     parts: np.ndarray  # (p, n_parts, n_outputs), with the sum end - start
 
 
-def adjustments_of(estimator: Any, X: Any, features: Any, n_neighbors: int | None) -> Adjustments:
+def adjustments_of(
+    estimator: Any, X: Any, features: Any, n_neighbors: int | None, eligibility: Any = None
+) -> Adjustments:
     """Return the parts of the columns in the adjustments of neighbours to their queries."""
     fitted = fitted_snapshot(estimator)
     if is_classifier(fitted):
         _require_additive_trend("of='adjustments' for classes", fitted)
-    pairs = _Pairs.from_queries(fitted, X, features, n_neighbors)
+    pairs = _Pairs.from_queries(fitted, X, features, n_neighbors, eligibility)
     if pairs.evaluation.neighbors.offset is None and not pairs.are_adjusted:
         raise ValueError(
             "of='adjustments' needs adjusted neighbours, by a trend (of 10 rows at least) or "
@@ -299,10 +303,12 @@ def adjustments_of(estimator: Any, X: Any, features: Any, n_neighbors: int | Non
     )
 
 
-def adjustments_table(estimator: Any, X: Any, features: Any, n_neighbors: int | None) -> Any:
+def adjustments_table(
+    estimator: Any, X: Any, features: Any, n_neighbors: int | None, eligibility: Any = None
+) -> Any:
     """Return the table of adjustments."""
     fitted = fitted_snapshot(estimator)
-    moved = adjustments_of(fitted, X, features, n_neighbors)
+    moved = adjustments_of(fitted, X, features, n_neighbors, eligibility)
     columns, first, last = moved.explanation.columns(), "target", "adjusted_target"
     if is_classifier(fitted):
         targets, first, last = fitted.targets_, "neighbor_log_odds", "query_log_odds"
@@ -315,9 +321,11 @@ def adjustments_table(estimator: Any, X: Any, features: Any, n_neighbors: int | 
     return _table(fitted, columns, first, names, values)
 
 
-def distances_table(estimator: Any, X: Any, features: Any, n_neighbors: int | None) -> Any:
+def distances_table(
+    estimator: Any, X: Any, features: Any, n_neighbors: int | None, eligibility: Any = None
+) -> Any:
     """Return the table of distances."""
-    pairs = _Pairs.from_queries(estimator, X, features, n_neighbors)
+    pairs = _Pairs.from_queries(estimator, X, features, n_neighbors, eligibility)
     columns = pairs.explanation.columns()
     shares = zip(_column_names(pairs.fitted), pairs.shares_of_distances().T, strict=True)
     for name, column in shares:
@@ -326,12 +334,16 @@ def distances_table(estimator: Any, X: Any, features: Any, n_neighbors: int | No
 
 
 def predictions_table(
-    estimator: Any, X: Any, features: Any = None, n_neighbors: int | None = None
+    estimator: Any,
+    X: Any,
+    features: Any = None,
+    n_neighbors: int | None = None,
+    eligibility: Any = None,
 ) -> Any:
     """Return the table of predictions, which needs no `features`."""
     fitted = fitted_snapshot(estimator)
     trend = _require_additive_trend("of='predictions'", fitted)
-    fitted, evaluation = evaluate(fitted, X)
+    fitted, evaluation = evaluate(fitted, X, eligibility=eligibility)
     rows = trend.bank.inputs  # includes the rows that a compression has left out
     assert rows is not None
     typical = np.average(_terms(fitted, trend, rows), axis=0, weights=trend.bank.row_weights)
@@ -454,10 +466,10 @@ class _Pairs:
 
     @classmethod
     def from_queries(
-        cls, estimator: Any, X: Any, features: Any, n_neighbors: int | None
+        cls, estimator: Any, X: Any, features: Any, n_neighbors: int | None, eligibility: Any
     ) -> _Pairs:
         """Return the pairs of queries `X`, with the `features` of the bank's rows."""
-        fitted, evaluation = evaluate(estimator, X)
+        fitted, evaluation = evaluate(estimator, X, eligibility=eligibility)
         _require_columns(fitted)
         features = checked_table("features", features)
         bank_rows = rows_of_bank(fitted.bank_, features)

@@ -99,7 +99,7 @@ def warn_of_relations(estimator: Any, X: Any, training: Training) -> None:
     if not isinstance(data.sample.X, Rows):
         table = check_table(estimator, X, reset=False, accept_sparse=True)
         if not is_wide(table):
-            read = map(read_strings, read_columns(as_dense(table)))
+            read = map(read_strings, read_columns(as_dense(table), ignored=data.ignored))
             columns = [column[data.selection.indices] for column in read]
     messages = chain(_of_lags(columns, data.values), _of_errors(columns, estimator, training))
     if (message := next(messages, None)) is not None:

@@ -335,6 +335,7 @@ def fit_trend(
             random_state.randint(2**31),
             n_jobs,
             verbose,
+            data.ignored,
         )
     if trend is None or not isinstance(targets, ClassTargets):
         return trend

@@ -5,6 +5,7 @@ Functions read a snapshot of the estimator, since a concurrent thread may edit i
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import chain
@@ -24,13 +25,14 @@ from .._data.tables import Names, in_order_of, labels_of, labels_of_fit
 from .._data.times import read_new_times, read_query_times
 from .._inference.bank import NeighborBank
 from .._inference.evaluation import Evaluation
+from .._inference.neighbors import MaskExclusion, RuleExclusion
 from .._network.network import NeighborNetwork, embed
 from .._training.progress import with_progress
 from .._trend.trend import Trend
 from .._utils.tables import exchange_column, stack_rows, warn_of_other_order
 from .._utils.threads import snapshot
 from .._utils.validation import check_n_neighbors, is_whole
-from ..eligibility import Distance, Eligibility
+from ..eligibility import Distance, Eligibility, Required
 from ..explanation import Explanation
 
 N_NEIGHBORS = 5  # of scikit-learn's estimators, by default
@@ -259,12 +261,12 @@ def evaluate_in_blocks(
     is_mask = eligibility is not None and not isinstance(eligibility, Eligibility)
     if X is None or isinstance(X, Embedded) or is_mask:
         fitted, evaluation = evaluate(estimator, X, with_added=with_added, eligibility=eligibility)
-        return fitted, iter([evaluation])
+        return fitted, iter([with_rows(evaluation)])
     fitted = fitted_snapshot(estimator)
     bank, head = fitted.bank_, fitted.network_.head
     rule = eligibility_of(bank, eligibility, 0)
     blocks = (
-        bank.evaluate(head, queries, eligibility=rule)
+        with_rows(bank.evaluate(head, queries, eligibility=rule))
         for queries in query_blocks(fitted, X, with_added)
     )
     first = next(blocks)  # X is valid
@@ -274,6 +276,24 @@ def evaluate_in_blocks(
     return fitted, evaluations
 
 
+def with_rows(evaluation: Evaluation) -> Evaluation:
+    """Return the evaluation; warn about queries without an eligible row, or raise."""
+    exclusion, isolated = evaluation.exclusion, evaluation.isolated
+    if isolated is None or not isinstance(exclusion, RuleExclusion | MaskExclusion):
+        return evaluation
+    which = isolated.nonzero()[:, 0].tolist()
+    rule = exclusion.rule.rule if isinstance(exclusion, RuleExclusion) else None
+    message = (
+        f"{len(which)} of {len(evaluation)} queries have too few eligible rows by "
+        f"{'the mask' if rule is None else repr(rule)}, such as query {which[0]}"
+    )
+    if isinstance(rule, Required) and rule.on_fewer == "raise":
+        raise ValueError(message)
+    unknown = "of which nothing is known: NaN, or equal probabilities"
+    warnings.warn(f"{message}, {unknown}", UserWarning, stacklevel=4)
+    return evaluation
+
+
 def explanation_of(
     fitted: Any, evaluation: Evaluation, X: Any, n_neighbors: int | None
 ) -> Explanation:
@@ -281,8 +301,8 @@ def explanation_of(
     bank = fitted.bank_
     if n_neighbors is not None:
         check_n_neighbors(n_neighbors, len(bank) - (evaluation.exclusion is not None))
-    names = bank.names_of(slice(None))
-    return Explanation.from_evaluation(
+    names, exclusion = bank.names_of(slice(None)), evaluation.exclusion
+    explanation = Explanation.from_evaluation(
         evaluation,
         n_neighbors,
         votes=is_classifier(fitted),
@@ -291,6 +311,8 @@ def explanation_of(
         taken=set() if bank.names is None else {*bank.names},
         target_names=bank.target_names,
     )
+    places = exclusion.places() if isinstance(exclusion, RuleExclusion) else None
+    return replace(explanation, places=places)
 
 
 def trained(fitted: Any) -> tuple[NeighborNetwork, NeighborBank]:

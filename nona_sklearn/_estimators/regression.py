@@ -38,6 +38,7 @@ from .queries import (
     read_queries,
     refuse_targets_alone,
     times_given,
+    with_rows,
 )
 
 if TYPE_CHECKING:
@@ -166,6 +167,7 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
             - ``weight``, which sums to 1 for each query,
             - ``target`` and ``adjusted_target``, in the units of `y`,
             - ``contribution``, the product of weight and adjusted target, in the units of `y`,
+            - with a rule that compares places, ``metres``, the distance on the earth,
             - with `features`, ``differs``, the names of up to three features in which the
               neighbour differs most from the query, and one column per feature. A line "query"
               then precedes the neighbours of every query.
@@ -423,7 +425,7 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
 
     def _distribution(self, X, eligibility=None) -> Distribution:
         fitted, evaluation = evaluate(self, X, with_added=True, eligibility=eligibility)
-        return Distribution(evaluation, fitted.bank_.calibration or Calibration())
+        return Distribution(with_rows(evaluation), fitted.bank_.calibration or Calibration())
 
 
 def recalibration(fitted: Any, X: Any, y: Any, times: Any, n_latest: Any) -> Change:

@@ -81,7 +81,8 @@ def fit_calibration(
     miss = torch.where(_are_about_lowest(crps * counts[:, None, None]), miss, torch.inf)
     power, share = np.unravel_index(int(miss.argmin()), miss.shape)
     noise_scales = tuple(NOISE_SHARES[share] * scale for scale in scales)
-    return Calibration(POWERS[power], noise_scales, errors, ranks)
+    effective = 1 / float(evaluation.effective_sizes().clamp_min(1).reciprocal().mean())
+    return Calibration(POWERS[power], noise_scales, errors, ranks, tuple(scales), effective)
 
 
 def _score_candidates(

@@ -8,8 +8,10 @@ their mean m. The predictive distribution is that of
 with noise E of the shape of the errors on held-out rows. Y is then cut off at the bounds of the
 targets, and rounded if they are whole. A network learns weights for the mean alone, so that their
 own spread is not that of its error: `power` and the scale of E are chosen after training
-(:mod:`.calibration`). Values hold the residuals of a trend in full, of which a prediction keeps a
-part. Draws of several outputs depend on each other as the errors do.
+(:mod:`.calibration`). Where a rule leaves few rows, their spread is too small, and their mean is
+less certain: a variance is added (:meth:`Distribution.added`). Values hold the residuals of a
+trend in full, of which a prediction keeps a part. Draws of several outputs depend on each other as
+the errors do.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ from .._utils.precision import EXACT
 from .._utils.storable import storable
 from .._utils.threads import cached_property
 from .._utils.validation import some_of
+from .neighbors import MaskExclusion, RuleExclusion
 
 if TYPE_CHECKING:
     from .evaluation import Evaluation
@@ -62,6 +65,10 @@ class Calibration:
     ranks : tuple of tuple of int, default=()
         Dependence of several outputs, for each output: ranks of its errors on the same rows, from
         0. By default, draws have the dependence of the neighbours' targets.
+    error : tuple of float, default=()
+        Standard deviation of the errors on held-out rows, for each output, in the units of `y`.
+    effective_n_neighbors : float, default=inf
+        Number of neighbours in their predictions: ``1 / sum(weight ** 2)``, averaged.
 
     Examples
     --------
@@ -82,6 +89,8 @@ class Calibration:
     noise: tuple[float, ...] = ()
     errors: tuple[tuple[float, ...], ...] = field(default=(), repr=False)
     ranks: tuple[tuple[int, ...], ...] = field(default=(), repr=False)
+    error: tuple[float, ...] = field(default=(), repr=False)
+    effective_n_neighbors: float = field(default=math.inf, repr=False)
 
 
 class Discrete:
@@ -405,11 +414,28 @@ class Distribution:
 
     def of_outputs(self, rows: WeightedRows) -> Iterator[Discrete | Widened]:
         """Yield each output's distributions of the queries of some rows: they take much memory."""
-        added = some_of(self.evaluation.added, rows.queries)
-        powered = rows.weights(self.calibration.power)
+        weights, powered = rows.weights(), rows.weights(self.calibration.power)
+        added = self.added(weights, rows.queries)
         for j, noise in enumerate(self.noises):
             of_output = None if added is None else added[:, [j]]
-            yield distribution_of(rows.values[..., j], rows.weights(), powered, noise, of_output)
+            yield distribution_of(rows.values[..., j], weights, powered, noise, of_output)
+
+    def added(self, weights: Tensor, queries: slice | Tensor) -> Tensor | None:
+        """Variances that unknown levels and lack of rows add, (q, n_outputs); None: none.
+
+        Of independent targets of variance s^2 with weights w, the weighted variance is
+        ``(1 - S) s^2`` on average, with ``S = sum(w^2)``, and their mean has the variance S s^2:
+        the error of a prediction is ``2 S s^2`` more than their variance tells. A calibration
+        knows this at its own S. With a rule or a mask, S may be larger.
+        """
+        added, calibration = some_of(self.evaluation.added, queries), self.calibration
+        is_restricted = isinstance(self.evaluation.exclusion, RuleExclusion | MaskExclusion)
+        if not is_restricted or not calibration.error:
+            return added
+        usual = 1 / calibration.effective_n_neighbors
+        lack = (weights.square().sum(dim=1, keepdim=True) - usual).clamp_min(0).nan_to_num()
+        of_few = 2 * lack * weights.new_tensor(calibration.error).square()
+        return of_few if added is None else added + of_few
 
     def std(self) -> np.ndarray:
         """Standard deviations, k = 1; of whole numbers those of many quantiles."""

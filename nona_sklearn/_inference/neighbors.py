@@ -278,10 +278,14 @@ class RuleExclusion:
 
     def of(self, queries: slice = slice(None)) -> Tensor:
         """A mask (q, n)."""
+        return ~self.rule(*self._pairs(queries))
+
+    def _pairs(self, queries: slice) -> tuple[Tensor, Tensor, Tensor | None]:
+        """The compared columns of some queries and of all neighbours, and the excluded pairs."""
         some, further = self.queries[queries], None
         if self.further is not None:
             further = as_mask(self.further.of(queries), len(some), len(self.neighbors))
-        return ~self.rule(some, self.neighbors, further)
+        return some, self.neighbors, further
 
     def isolated(self) -> Tensor:
         """Which queries have no neighbour, bool (q,)."""
@@ -289,9 +293,27 @@ class RuleExclusion:
 
     @cached_property
     def _isolated(self) -> Tensor:
-        blocks = spans(len(self.queries), max(1, COMPARED_PAIRS // max(1, len(self.neighbors))))
         none = self.queries.new_zeros(0, dtype=torch.bool)
-        return torch.cat([none, *(self.of(block).all(dim=1) for block in blocks)])
+        return torch.cat([none, *(self.of(block).all(dim=1) for block in self._blocks)])
+
+    @property
+    def _blocks(self) -> list[slice]:
+        """Blocks of queries whose pairs fit into memory."""
+        n_queries = max(1, COMPARED_PAIRS // max(1, len(self.neighbors)))
+        return [*spans(len(self.queries), n_queries)]
+
+    def described(self) -> dict[str, np.ndarray]:
+        """The number of neighbours that each query may have, and the rule that holds, (q,)."""
+        parts = [self.rule.choose(*self._pairs(block)) for block in self._blocks]
+        n_eligible, rules = zip(*parts, strict=True)
+        return {"n_eligible": np.concatenate(n_eligible), "rule": np.concatenate(rules)}
+
+    def places(self) -> tuple[np.ndarray, np.ndarray] | None:
+        """Degrees of the queries and of the neighbours, (q, 2) and (n, 2), if compared."""
+        if (names := self.rule.rule.places) is None:
+            return None
+        columns = [self.rule.columns.names.index(name) for name in names]
+        return self.queries[:, columns].cpu().numpy(), self.neighbors[:, columns].cpu().numpy()
 
 
 @dataclass(frozen=True, eq=False)
@@ -318,6 +340,10 @@ class MaskExclusion:
     def isolated(self) -> Tensor:
         """Which queries have no neighbour, bool (q,)."""
         return self.of().all(dim=1)
+
+    def described(self) -> dict[str, np.ndarray]:
+        """The number of neighbours that each query may have, (q,)."""
+        return {"n_eligible": (~self.of()).sum(dim=1).cpu().numpy()}
 
 
 #: Excluded pairs of queries and neighbours: `of` a block of queries, all at once. `[rows]` selects

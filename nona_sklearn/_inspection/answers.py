@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import is_classifier
+from sklearn.utils.validation import _num_samples
 
+from ..eligibility import Eligibility
 from ..explanation import Explanation
 from ..pipelines import unwrap
 
@@ -19,9 +21,10 @@ class OutputAnswers:
     model: Any
     output: int | None  # the number of the output; None: the model has one output
     target_name: str
+    eligibility: Any = None  # the rule of the rows that may be neighbours, or a mask of one line
 
     @classmethod
-    def of(cls, model: Any, output: Any) -> OutputAnswers:
+    def of(cls, model: Any, output: Any, eligibility: Any = None) -> OutputAnswers:
         """Return the answers for the output with a number or name."""
         shape, names = model.neighbor_targets().shape[1:], model.target_names_ or ()
         n_outputs = int(np.prod(shape, dtype=int))
@@ -32,7 +35,8 @@ class OutputAnswers:
             raise ValueError(f"output must be one of {choices}, got {output!r:.100}")
         number = names.index(output) if output in names else output
         plain = "target" if n_outputs == 1 else f"target_{number}"
-        return cls(model, number if shape else None, names[number] if names else plain)
+        name = names[number] if names else plain
+        return cls(model, number if shape else None, name, eligibility)
 
     @classmethod
     def of_only(cls, function: str, estimator: Any) -> OutputAnswers:
@@ -83,21 +87,22 @@ class OutputAnswers:
 
     def predict(self, X: Any) -> np.ndarray:
         """Return predictions, (q,)."""
-        return self._column(self.model.predict(X))
+        return self._column(self.model.predict(X, eligibility=self._eligibility(X)))
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Return the probabilities of the labels, (q, n_classes)."""
-        probabilities = self.model.predict_proba(X)
+        probabilities = self.model.predict_proba(X, eligibility=self._eligibility(X))
         return probabilities if self.output is None else probabilities[self.output]
 
     def predict_interval(self, X: Any, confidence: float) -> np.ndarray:
         """Return the ends of the prediction intervals, (q, 2)."""
         levels = [(1 - confidence) / 2, (1 + confidence) / 2]
-        return self._column(self.model.predict_quantiles(X, levels))
+        quantiles = self.model.predict_quantiles(X, levels, eligibility=self._eligibility(X))
+        return self._column(quantiles)
 
     def explanation(self, X: Any, n_neighbors: int) -> Explanation:
         """Return the contributions of rows to the predictions."""
-        explained = self.model.explanation(X, n_neighbors)
+        explained = self.model.explanation(X, n_neighbors, self._eligibility(X))
         if self.output is None:
             return explained
         values = self._of_output(explained, "targets", "adjusted", "contributions")
@@ -105,10 +110,23 @@ class OutputAnswers:
 
     def adjustments(self, X: Any, features: Any, n_neighbors: int) -> Any:
         """Return the adjustment by every column of the neighbours of queries."""
-        adjusted = self.model.adjustments(X, features, n_neighbors)
+        adjusted = self.model.adjustments(X, features, n_neighbors, self._eligibility(X))
         if self.output is None:
             return adjusted
         return replace(adjusted, **self._of_output(adjusted, "start", "end", "parts"))
+
+    def eligible(self, X: Any) -> tuple[int | None, str | None]:
+        """Return the number of eligible rows of one query, and the rule in words, if any."""
+        described = self.model.neighborhood(X, eligibility=self._eligibility(X))
+        names = "n_eligible", "rule"
+        n_eligible, rule = (described[n][0] if n in described else None for n in names)
+        return n_eligible, rule
+
+    def _eligibility(self, X: Any) -> Any:
+        """Return the rule, or the line of the mask for each of the queries."""
+        if self.eligibility is None or isinstance(self.eligibility, Eligibility):
+            return self.eligibility
+        return np.repeat(np.atleast_2d(self.eligibility), _num_samples(X), axis=0)
 
     def _column(self, values: np.ndarray) -> np.ndarray:
         """Return the output's part of values (..., n_outputs), or of one output (...)."""

@@ -11,6 +11,7 @@ from sklearn.utils import _safe_indexing
 
 from .._utils.threads import snapshot
 from .._utils.validation import check_fraction, check_integer, is_missing, object_array
+from ..eligibility import Eligibility
 from ..embedding import WeightedFeatures
 from ..explanation import Explanation, largest_differences, table_of_rows
 from ..pipelines import unwrap
@@ -101,6 +102,9 @@ class NeighborsReport(Page):
         Largest number of rows to show.
     confidence : float, default=0.9
         Probability of the prediction interval of a regressor.
+    eligibility : Eligibility or bool array of shape (n_rows,), optional
+        Rule or mask of the rows that may be neighbours, in place of the rule given to fit; see
+        :mod:`nona_sklearn.eligibility`. None: the rule given to fit, if any.
     n_refits : int, optional
         Number of refits to samples of the rows. They show how steady the neighbours are, as in
         :meth:`~NONARegressor.neighbor_stability`. If more refits name a row than not, the row is
@@ -149,6 +153,7 @@ class NeighborsReport(Page):
         y_true: Any = None,
         n_neighbors: int = 6,
         confidence: float = 0.9,
+        eligibility: Any = None,
         n_refits: int | None = None,
         y: Any = None,
         at_least: float | None = None,
@@ -167,7 +172,7 @@ class NeighborsReport(Page):
         if query_features is not None and (features is None or row is not None):
             needed = "features" if features is None else "X"
             raise ValueError(f"query_features needs {needed}, got it without")
-        answers, name = OutputAnswers.of(model, output), None
+        answers, name = OutputAnswers.of(model, output, eligibility), None
         if row is None:
             answers.check_target(y_true)
         else:
@@ -192,6 +197,7 @@ class NeighborsReport(Page):
             confidence=confidence,
             y_true=y_true,
             stored_row=_stored_row(prediction),
+            eligible=answers.eligible(prediction.query),
             share_of_nearer_rows=_share_of_nearer_rows(prediction),
             unusual=UNUSUAL,
             probabilities=_probabilities(prediction) if answers.is_of_classes else None,
@@ -300,7 +306,11 @@ def _without_row(
     positions = bank.positions(answers.model.stored_row(row).ids.cpu().numpy())
     X = _safe_indexing(table_of_rows(bank, features), positions)
     estimator.bank_ = bank.keep(np.delete(np.arange(len(bank)), positions))
-    without = replace(answers, model=replace(answers.model, estimator=estimator))
+    eligibility = answers.eligibility
+    if eligibility is not None and not isinstance(eligibility, Eligibility):
+        eligibility = np.delete(np.ravel(eligibility), positions)
+    model = replace(answers.model, estimator=estimator)
+    without = replace(answers, model=model, eligibility=eligibility)
     (name,), (target,) = bank.names_of(positions), answers.targets[positions]
     return without, X, target, name
 
@@ -376,6 +386,9 @@ def _tables_of_rows(
         bar = f"{LONGEST_BAR * weight / largest:.1f}" if is_row else ""
         weights.append(Cell(text, bar=bar))
     lines: list[list] = [weights]
+    if explanation.metres is not None:
+        metres = zip(explanation.metres[shown], explanation.of_rows[shown], strict=True)
+        lines.append(["metres", "", *(f"{m:,.0f}" if is_row else "" for m, is_row in metres)])
     if stability is not None:
         lines.append(["again in", "", *stability.counts(len(shown))])
     lines += _target_lines(prediction, shown)

@@ -164,6 +164,11 @@ def kind_of(feature: ColumnSpec) -> Any:
             f"text_features must be None for an ONNX graph, which has no vectoriser, got "
             f"{feature.column.label}: make numbers of its texts before the estimator"
         )
+    if feature.is_ignored:
+        raise ValueError(
+            f"ignored_features must be None for an ONNX graph, got {feature.column.label}: drop "
+            "the column before the estimator"
+        )
     if feature.is_category:
         return NumberedLevels if feature.holds == LEVEL_CONTENTS["numbers"] else Levels
     return Moments if feature.column.kind == "date" else Numbers

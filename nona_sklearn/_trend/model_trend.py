@@ -19,6 +19,7 @@ from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import _num_samples, has_fit_parameter
 from torch import Tensor
 
+from .._utils.tables import without_columns
 from .trend import CrossFittedTrend, parts_of
 
 if TYPE_CHECKING:
@@ -99,6 +100,7 @@ class ModelTrend(CrossFittedTrend):
     """A function of the rows of a table, by clones of a model."""
 
     answers: Numbers | Classes  # turns predictions of the model into values
+    ignored: Sequence[int] = ()  # numbers of the table's columns that the model does not get
 
     takes_table = True
 
@@ -116,11 +118,13 @@ class ModelTrend(CrossFittedTrend):
         seed: int,
         n_jobs: int | None = None,
         verbose: int = 0,
+        ignored: Sequence[int] = (),
     ) -> ModelTrend:
         """Fit clones of a model to all rows of a table, and to parts of the rows.
 
         `y`, (n, n_outputs), holds numbers or labels. A `random_state` of None becomes the `seed`.
         """
+        X = without_columns(X, ignored)
         every = np.arange(len(y))
         parts = [*parts_of(len(y), groups, times), (every, every)]
         tasks = (
@@ -129,7 +133,7 @@ class ModelTrend(CrossFittedTrend):
         )
         # From 11 on, joblib shows every part; below, several versions show none of few parts.
         fits = Parallel(n_jobs=n_jobs, verbose=11 if verbose else 0)(tasks)
-        return cls.from_parts(ids, parts, fits, times, answers=answers)
+        return cls.from_parts(ids, parts, fits, times, answers=answers, ignored=ignored)
 
     def evaluate(self, function: Any, rows: TableRows) -> Tensor:
         return self.of_table(rows.given, function)
@@ -137,6 +141,7 @@ class ModelTrend(CrossFittedTrend):
     def of_table(self, table: Any, function: Any = None) -> Tensor:
         """Return values at rows of a table, (n, n_outputs), by default by the last model."""
         function = self.functions[-1] if function is None else function
+        table = without_columns(table, self.ignored)
         return torch.from_numpy(self.answers.predict(function, table))
 
 

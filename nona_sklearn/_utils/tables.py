@@ -183,6 +183,12 @@ def columns_at(X: Any, numbers: list[int]) -> Any:
     return nw.from_native(X, eager_only=True)[:, numbers].to_native()
 
 
+def without_columns(X: Any, numbers: Sequence[int]) -> Any:
+    """Return a table without the columns that have these numbers."""
+    kept = [j for j in range(X.shape[1]) if j not in numbers]
+    return columns_at(X, kept) if len(numbers) else X
+
+
 def stack_rows(*tables: Any) -> Any:
     """Return the joined rows of tables with the same columns, in the first table's order."""
     if isinstance(tables[0], Tensor):

@@ -2,6 +2,8 @@
 
 import copy
 import pickle
+import warnings
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -9,8 +11,10 @@ import pytest
 import torch
 from inner.training import DatasetPool
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy.sparse import csr_array
 from sklearn.base import clone
 from sklearn.compose import TransformedTargetRegressor
+from sklearn.linear_model import LinearRegression
 from sklearn.model_selection import FixedThresholdClassifier, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
@@ -18,18 +22,21 @@ from sklearn.preprocessing import FunctionTransformer
 from nona_sklearn import (
     FeatureExtractor,
     NeighborsDisplay,
+    NeighborsReport,
     NONAClassifier,
     NONARegressor,
     SoftStepKNeighborsClassifier,
     SoftStepKNeighborsRegressor,
+    TableEncoder,
     export_onnx,
     load,
     save,
     save_shards,
     unwrap,
 )
-from nona_sklearn.eligibility import differs, distance, pairs, same, within
+from nona_sklearn.eligibility import any_row, differs, distance, pairs, same, within
 
+pytestmark = pytest.mark.filterwarnings("ignore:.* have too few eligible rows:UserWarning")
 N = 90
 rng = np.random.default_rng(0)
 X = pd.DataFrame(
@@ -377,3 +384,180 @@ def test_an_unwrapped_model_takes_rules():
     assert unwrapped.predict(NEW).shape == (3,)
     with pytest.raises(ValueError, match="eligibility must be None with the threshold"):
         unwrapped.predict(NEW, eligibility=districts)
+
+
+# -- columns that are no features --------------------------------------------------------------
+
+SHORT = {"max_iter": 2, "random_state": 0}
+PLAIN_KNN = SoftStepKNeighborsRegressor(3, max_iter=1, **PLAIN)
+
+
+def test_ignored_columns_change_nothing_but_what_rules_compare(tmp_path):
+    """A column that is no feature may hold anything."""
+    table = X.assign(hospital=rng.permutation(N).astype(str), lists=[[1, 2]] * N)
+    new = NEW.assign(hospital="new", lists=None)
+    encoder = TableEncoder(ignored_features=["hospital", "lists"])
+    plain = NONARegressor(**SHORT).fit(X, y)
+    reg = NONARegressor(table_encoder=encoder, **SHORT).fit(table, y)
+    assert_array_equal(reg.predict(new), plain.predict(NEW))
+    assert_array_equal(reg.feature_importances_, [*plain.feature_importances_, 0, 0])
+    names = plain.features_.get_feature_names_out()
+    assert_array_equal(reg.features_.get_feature_names_out(), names)
+    save(reg, tmp_path / "model")
+    assert_array_equal(load(tmp_path / "model").predict(new), plain.predict(NEW))
+
+    table["hospital"], new["hospital"] = X["district"], NEW["district"]
+    reg.fit(table, y, eligibility=same("hospital"))
+    _, rows = reg.kneighbors(new, 5)
+    assert X["district"].iloc[rows[0]].eq("north").all()
+    assert X["district"].iloc[rows[1]].eq("west").all()
+
+
+def test_a_model_as_trend_does_not_see_ignored_columns():
+    table = X[["area", "age"]].assign(leak=y)
+    moved = table[:5].assign(leak=0.0)
+    for ignored in (None, "leak"):
+        encoder = TableEncoder(ignored_features=ignored)
+        reg = NONARegressor(trend=LinearRegression(), table_encoder=encoder, **SHORT)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            reg.fit(table, y)
+        assert any("equals y" in str(w.message) for w in caught) == (ignored is None)
+        is_ignored = (reg.predict(moved) == reg.predict(table[:5])).all()
+        assert is_ignored == (ignored is not None)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"ignored_features": "x"}, "ignored_features must be columns of X, got 'x'"),
+        ({"ignored_features": [0, 1, 2]}, "must leave a feature, got all columns"),
+        ({"ignored_features": [True, False, True]}, "must name columns, got a mask"),
+        (
+            {"ignored_features": "district", "categorical_features": ["district"]},
+            "'district' must be in categorical_features or in ignored_features, not in both",
+        ),
+        (
+            {"ignored_features": "district", "text_features": "district"},
+            "'district' must be in text_features or in ignored_features, not in both",
+        ),
+    ],
+)
+def test_wrong_ignored_columns_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        TableEncoder(**options).fit(X)
+
+
+def test_sparse_tables_and_graphs_have_no_ignored_columns(tmp_path):
+    reg = NONARegressor(table_encoder=TableEncoder(ignored_features=[1]), **SHORT)
+    with pytest.raises(ValueError, match="ignored_features must be None where X is sparse"):
+        reg.fit(csr_array(X[["area", "age"]].to_numpy()), y)
+    with pytest.raises(ValueError, match="ignored_features must be None for an ONNX graph"):
+        export_onnx(reg.fit(X, y), tmp_path / "graph.onnx")
+
+
+# -- what a rule leaves ------------------------------------------------------------------------
+
+
+def test_any_row_stores_columns_for_the_rules_of_calls():
+    free = clone(PLAIN_KNN).fit(X, y)
+    knn = clone(PLAIN_KNN).fit(X, y, eligibility=any_row("district", "age"))
+    assert_array_equal(knn.predict(NEW), free.predict(NEW))
+    by_mask = knn.predict(NEW[:2], eligibility=OF_DISTRICT[:2])
+    assert_array_equal(knn.predict(NEW[:2], eligibility=RULE), by_mask)
+    assert np.isnan(knn.predict(NEW, eligibility=~any_row("age"))).all()
+    with pytest.raises(ValueError, match="any_row needs at least one column"):
+        any_row()
+
+
+def test_too_few_rows_are_a_warning_or_an_error():
+    knn = clone(PLAIN_KNN).fit(X, y, eligibility=RULE)
+    for predict in (knn.predict, knn.predict_quantiles):
+        with pytest.warns(UserWarning, match=r"1 of 3 queries have too few .*such as query 2"):
+            predict(NEW)
+    with pytest.warns(UserWarning, match="1 of 3 queries have too few eligible rows by the mask"):
+        knn.predict(NEW, eligibility=OF_DISTRICT)
+    with pytest.raises(ValueError, match=r"1 of 3 queries .* by same\('district'\).at_least\(1, "):
+        knn.predict(NEW, eligibility=same("district").at_least(1, on_fewer="raise"))
+    assert np.isfinite(knn.predict(NEW[:2], eligibility=same("district"))).all()
+    with pytest.raises(ValueError, match=r"on_fewer must be one of \['raise', 'warn'\], got 'x'"):
+        RULE.at_least(1, on_fewer="x")
+
+
+def test_the_neighborhood_counts_eligible_rows_and_names_the_rule():
+    knn = clone(PLAIN_KNN).fit(X, y, eligibility=RULE)
+    found = knn.neighborhood(NEW)
+    n_eligible = OF_DISTRICT.sum(axis=1)
+    assert found["n_eligible"].tolist() == n_eligible.tolist()
+    assert found["rule"].tolist()[:2] == [repr(RULE)] * 2
+    assert pd.isna(found["rule"][2])
+
+    of_few = RULE.at_least(N, relax=[same("district"), within("age", 1)])
+    assert pd.isna(knn.neighborhood(NEW, eligibility=of_few)["rule"]).all()
+    wider = RULE.at_least(int(n_eligible.max()) + 1, relax=[same("district")])
+    assert (
+        knn.neighborhood(NEW[:2], eligibility=wider)["rule"].tolist() == ["same('district')"] * 2
+    )
+
+    by_mask = knn.neighborhood(NEW, eligibility=OF_DISTRICT)
+    assert by_mask["n_eligible"].tolist() == n_eligible.tolist()
+    assert "rule" not in by_mask
+    without_itself = (OF_ROWS & ~ITSELF).sum(axis=1)
+    assert knn.neighborhood()["n_eligible"].tolist() == without_itself.tolist()
+
+
+def test_distances_on_the_earth_are_in_metres():
+    """A degree of the equator, of a globe of radius 6,371,008.8 m."""
+    places = pd.DataFrame({"latitude": [0.0, 0, 60], "longitude": [0.0, 1, 0], "area": 1.0})
+    knn = clone(PLAIN_KNN)
+    knn.fit(places, [1.0, 2, 3], eligibility=distance("latitude", "longitude") < 2e7)
+    found = knn.explain(pd.DataFrame({"latitude": [0.0], "longitude": [0.0], "area": [2.0]}))
+    degree = 2 * np.pi * 6_371_008.8 / 360
+    metres = np.array([0, degree, 60 * degree])
+    assert len(found) > 1
+    assert_allclose(found["metres"], metres[found["neighbor"].astype(int)])
+    assert "metres" not in clone(PLAIN_KNN).fit(X, y).explain(NEW[:1])
+
+
+def test_few_rows_widen_distributions():
+    """By the formula of `Distribution.added`."""
+    knn = SoftStepKNeighborsRegressor(20, max_iter=1, **PLAIN).fit(X, y)
+    calibration = knn.calibration_
+    error, usual = calibration.error[0], calibration.effective_n_neighbors
+    for k in (1, 4):
+        mask = np.zeros((1, N), dtype=bool)
+        mask[0, :k] = True
+        (size,) = knn.neighborhood(NEW[:1], eligibility=mask)["effective_n_neighbors"]
+        _, wide = knn.predict(NEW[:1], return_std=True, eligibility=mask)
+        knn.calibration_ = replace(calibration, error=())
+        _, narrow = knn.predict(NEW[:1], return_std=True, eligibility=mask)
+        knn.calibration_ = calibration
+        assert wide**2 - narrow**2 == pytest.approx(2 * (1 / size - 1 / usual) * error**2)
+        low, high = knn.predict_quantiles(NEW[:1], (0.05, 0.95), eligibility=mask)[0]
+        assert high - low > 2 * wide
+    all_rows = np.ones((1, N), dtype=bool)
+    expected = knn.predict_quantiles(NEW[:1])
+    assert_allclose(knn.predict_quantiles(NEW[:1], eligibility=all_rows), expected)
+
+
+def test_reports_and_attributions_take_a_rule():
+    table = X.assign(latitude=42 + X["age"] / 1000, longitude=-93.6)
+    query = NEW[:1].assign(latitude=42.01, longitude=-93.6)
+    reg = NONARegressor(**SHORT)
+    reg.fit(table, y, eligibility=any_row("district", "latitude", "longitude"))
+    rule = same("district") & (distance("latitude", "longitude") < 1000)
+    (n_eligible,) = reg.neighborhood(query, eligibility=rule)["n_eligible"]
+    page = NeighborsReport(reg, query, table, eligibility=rule)._repr_html_()
+    assert f"{n_eligible} of {N} rows are eligible by the rule" in page
+    assert "distance(&#39;latitude&#39;, &#39;longitude&#39;) &lt; 1000" in page
+    assert ">metres<" in page
+    shown = reg.explain(query, 6, eligibility=rule)["neighbor"]
+    assert all(name in page for name in shown if name != "others")
+    mask = X["district"].to_numpy() == "west"
+    page = NeighborsReport(reg, row="flat 3", features=table, eligibility=mask)._repr_html_()
+    assert f"{mask.sum() - mask[3]} of {N - 1} rows are eligible." in page
+    for of in ("adjustments", "distances"):
+        found = reg.attribute(query, table, of=of, eligibility=rule)
+        assert X["district"].loc[found["neighbor"]].eq("north").all()
+    found = reg.attribute(query, of="predictions", eligibility=rule)
+    assert_allclose(found["prediction"], reg.predict(query, eligibility=rule))
