@@ -9,7 +9,6 @@ import numpy as np
 from sklearn.base import is_classifier
 from sklearn.utils.validation import _num_samples
 
-from ..eligibility import Eligibility
 from ..explanation import Explanation
 from ..pipelines import unwrap
 
@@ -124,7 +123,7 @@ class OutputAnswers:
 
     def _eligibility(self, X: Any) -> Any:
         """Return the rule, or the line of the mask for each of the queries."""
-        if self.eligibility is None or isinstance(self.eligibility, Eligibility):
+        if self.eligibility is None or callable(self.eligibility):
             return self.eligibility
         return np.repeat(np.atleast_2d(self.eligibility), _num_samples(X), axis=0)
 

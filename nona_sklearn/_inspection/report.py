@@ -11,7 +11,6 @@ from sklearn.utils import _safe_indexing
 
 from .._utils.threads import snapshot
 from .._utils.validation import check_fraction, check_integer, is_missing, object_array
-from ..eligibility import Eligibility
 from ..embedding import WeightedFeatures
 from ..explanation import Explanation, largest_differences, table_of_rows
 from ..pipelines import unwrap
@@ -307,7 +306,7 @@ def _without_row(
     X = _safe_indexing(table_of_rows(bank, features), positions)
     estimator.bank_ = bank.keep(np.delete(np.arange(len(bank)), positions))
     eligibility = answers.eligibility
-    if eligibility is not None and not isinstance(eligibility, Eligibility):
+    if eligibility is not None and not callable(eligibility):  # a mask
         eligibility = np.delete(np.ravel(eligibility), positions)
     model = replace(answers.model, estimator=estimator)
     without = replace(answers, model=model, eligibility=eligibility)
