@@ -285,7 +285,7 @@ def with_rows(evaluation: Evaluation) -> Evaluation:
     rule = exclusion.rule.rule if isinstance(exclusion, RuleExclusion) else None
     message = (
         f"{len(which)} of {len(evaluation)} queries have too few eligible rows by "
-        f"{'the mask' if rule is None else repr(rule)}, such as query {which[0]}"
+        f"{'the mask' if rule is None else repr(rule):.200}, such as query {which[0]}"
     )
     if isinstance(rule, Required) and rule.on_fewer == "raise":
         raise ValueError(message)
