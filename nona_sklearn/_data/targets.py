@@ -95,7 +95,11 @@ def check_targets(y: Any, rows: np.ndarray | None = None, largest: float = np.in
         if np.isfinite(value):
             fault = "a value too large to be squared, whose units must make it smaller than "
             fault += f"{largest:g}"
-        raise ValueError(f"Input y contains {fault}: {value:g} in {place_of(wrong, y, rows)}")
+        remedy = ""
+        if np.isnan(value) and columns.shape[1] > 1:
+            remedy = "; fit an estimator for each output to the rows that have it"
+        place = place_of(wrong, y, rows)
+        raise ValueError(f"Input y contains {fault}: {value:g} in {place}{remedy}")
     return values
 
 
