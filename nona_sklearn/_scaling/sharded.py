@@ -505,9 +505,9 @@ class ShardedNeighbors:
     finds its rows that can have weight, by the estimator's `algorithm`, and the method is called
     on the found rows of all shards. Rows are mapped from the files. Memory is therefore bounded by
     the rows of a few thousand queries, for banks of any size. If every row has weight, all rows
-    are read into memory, as by ``neighbor_weights`` and ``influence``. Groups are not kept.
-    ``neighbor_stability``, and further edits, such as ``set_neighbor_targets`` and ``compress``,
-    need the estimator in memory.
+    are read into memory, as by ``neighbor_weights``, ``neighborhood`` and ``influence``. Groups
+    are not kept: an `applicability` leaves out single rows. ``neighbor_stability``, and further
+    edits, such as ``set_neighbor_targets`` and ``compress``, need the estimator in memory.
 
     Parameters
     ----------
