@@ -355,6 +355,9 @@ class UnwrappedClassifier(Unwrapped):
             )
         return self.threshold.predict(self._embed(X))
 
+    def predict_cdf(self, X, y=None, *, eligibility=None):
+        return self.estimator.predict_cdf(self._embed(X), y, eligibility=eligibility)
+
     def score(self, X, y, sample_weight=None):
         return ClassifierMixin.score(self, *drop_isolated(self.estimator, X, y, sample_weight))
 

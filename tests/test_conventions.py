@@ -19,6 +19,7 @@ from nona_sklearn import (
     embedding,
     explanation,
     losses,
+    metrics,
     ranking,
     similarity,
     softstep,
@@ -38,7 +39,7 @@ FLOORS = [
     {"attention"},
     {"_data"},
     {"_trend"},
-    {"_network", "targets"},
+    {"_network", "metrics", "targets"},
     {"_inference"},
     {"explanation"},
     {"_training"},
@@ -240,6 +241,7 @@ def public_objects():
         embedding,
         datasets,
         explanation,
+        metrics,
         targets,
     ):
         for name in module.__all__:

@@ -95,7 +95,11 @@ def check_targets(y: Any, rows: np.ndarray | None = None, largest: float = np.in
         if np.isfinite(value):
             fault = "a value too large to be squared, whose units must make it smaller than "
             fault += f"{largest:g}"
-        raise ValueError(f"Input y contains {fault}: {value:g} in {place_of(wrong, y, rows)}")
+        remedy = ""
+        if np.isnan(value) and columns.shape[1] > 1:
+            remedy = "; fit an estimator for each output to the rows that have it"
+        place = place_of(wrong, y, rows)
+        raise ValueError(f"Input y contains {fault}: {value:g} in {place}{remedy}")
     return values
 
 
@@ -413,7 +417,9 @@ class ClassTargets:
 
     # Set by fit: `classes`, the labels of every output, sorted or in the order of the categories;
     # `several`, whether `y` has an axis of outputs; `of_labels`, whether `y` is an indicator
-    # matrix; and `frequencies`, the class frequencies, (C,).
+    # matrix; `frequencies`, the class frequencies, (C,); and `ordered`, which outputs are ordered
+    # categoricals; files of earlier versions do not say so.
+    ordered: tuple[bool, ...] = ()
 
     def __init__(self, margin: float | None = None, smoothing: bool = True):
         self.margin = margin  # lead of a class at which AS-Softmax ignores it; None: log loss
@@ -457,7 +463,7 @@ class ClassTargets:
         """Learn the classes of validated labels; `given` is the user's `y`."""
         self.several = labels.ndim == 2
         columns = label_columns(labels)
-        orders = [None] * len(columns) if given is None else _orders_of(given)
+        orders = [None] * len(columns) if given is None else orders_of(given)
         if len(orders) != len(columns):  # an array is one object, even with several outputs
             orders = [None] * len(columns)
         self.classes = []
@@ -467,6 +473,7 @@ class ClassTargets:
                 rank = {category: i for i, category in enumerate(order)}
                 classes = classes[np.argsort([rank[label] for label in classes.tolist()])]
             self.classes.append(classes)
+        self.ordered = tuple(order is not None for order in orders)
         numeric = labels.dtype.kind in "biuf"
         self.of_labels = numeric and is_multilabel(labels) and {*self.sizes} == {2}
         self.frequencies = np.average(self.to_values(labels), axis=0, weights=sample_weight)
@@ -501,6 +508,20 @@ class ClassTargets:
             raise ValueError(
                 f"warm_start=True needs the classes of the earlier fit, {before!r:.200}, "
                 f"got {now!r:.200}"
+            )
+
+    def check_ordered(self) -> None:
+        """Raise if the classes have no order, or there are several outputs."""
+        if self.several:
+            raise ValueError(
+                f"quantiles and cumulative probabilities are of one output, got "
+                f"{len(self.classes)}: fit a classifier for each"
+            )
+        if self.classes[0].dtype.kind not in "biuf" and True not in self.ordered:
+            raise ValueError(
+                "quantiles and cumulative probabilities need classes with an order, got the "
+                f"labels {self.listed()!r:.200}: fit numbers, or an ordered categorical, such as "
+                "pd.Categorical(y, categories, ordered=True)"
             )
 
     def listed(self) -> list:
@@ -664,7 +685,7 @@ def _first_label(wrong: np.ndarray, columns: Sequence[np.ndarray]) -> Any:
     return columns[output][[row]].tolist()[0]
 
 
-def _orders_of(y: Any) -> list[tuple | None]:
+def orders_of(y: Any) -> list[tuple | None]:
     """Return the ordered categories of the outputs, or None for an output without an order."""
     frame = nw.from_native(y, pass_through=True, allow_series=True)
     if isinstance(frame, nw.DataFrame):

@@ -26,6 +26,7 @@ from .._utils.tables import warn_of_other_order
 from .._utils.threads import EDITING, replaced_when_done
 from .._utils.validation import check_choice, check_flag, check_n_neighbors, is_real, table
 from .._version import __version__
+from ..eligibility import Eligibility
 from .editing import (
     addition,
     compression,
@@ -40,6 +41,7 @@ from .fit_warnings import warn_if_in_vain, warn_of_relations, warn_unless_conver
 from .fitting import fit_bank, set_fitted, train
 from .parameters import component_of
 from .queries import (
+    eligibility_of,
     embeddings_of,
     evaluate,
     fitted_snapshot,
@@ -560,9 +562,9 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
     def neighborhood(self, X: Any = None, *, eligibility: Any = None) -> Table:
         """Describe the neighbourhood of each query: its distance and its size.
 
-        Compare distances with the distances among the rows of the bank, as of
-        ``np.quantile(reg.neighborhood()["distance"], 0.99)``. The neighbours of a query that is
-        farther away are not similar, and its prediction interval may be too narrow.
+        The neighbours of a query that is farther away than stored rows are from their neighbours
+        are not similar, and its prediction interval may be too narrow. Where `applicability` is
+        less than 0.05, for example, abstain: so are 5 % of the queries that are like the rows.
 
         Parameters
         ----------
@@ -580,6 +582,10 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
             - ``query``: its name in the index of a DataFrame, else its number,
             - ``distance`` to the nearest row of the bank, as in :meth:`kneighbors`, without unit;
               infinite where no row is earlier than a query with times,
+            - ``applicability``: the share of stored rows, and the query, that are at least as far
+              from their nearest row, a p-value. Stored rows, 1,000 at most, are compared by
+              leave-one-out, without their groups, under the rule of the queries. With a mask, or
+              none, the rule is that of fit,
             - ``n_nonzero_weights``: the number of rows with a weight above 0,
             - ``effective_n_neighbors``, ``1 / sum(weight ** 2)``: k if k neighbours have equal
               weights and the remaining rows have no weight,
@@ -596,15 +602,21 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         >>> X, y = [[50], [60], [80], [90], [120]], [250, 300, 400, 450, 600]
         >>> knn = SoftStepKNeighborsRegressor(2, weighting="uniform", learn_feature_weights=False)
         >>> near = knn.fit(X, y).neighborhood([[84], [200]])
-        >>> near[["distance", "n_nonzero_weights", "effective_n_neighbors"]]
-           distance  n_nonzero_weights  effective_n_neighbors
-        0       4.0                  2                    2.0
-        1      80.0                  2                    2.0
+        >>> near[["distance", "applicability", "n_nonzero_weights", "effective_n_neighbors"]]
+           distance  applicability  n_nonzero_weights  effective_n_neighbors
+        0       4.0       1.000000                  2                    2.0
+        1      80.0       0.166667                  2                    2.0
         """
         fitted, evaluation = evaluate(self, X, eligibility=eligibility)
+        bank, distances = fitted.bank_, evaluation.nearest(1)[0][:, 0]
+        rule = eligibility if isinstance(eligibility, Eligibility) else None
+        as_far = bank.share_as_far(
+            evaluation.head, distances, eligibility_of(bank, rule, len(evaluation))
+        )
         columns = {
             "query": query_names(fitted, X, len(evaluation)),
-            "distance": evaluation.nearest(1)[0][:, 0].cpu().numpy(),
+            "distance": distances.cpu().numpy(),
+            "applicability": as_far.cpu().numpy(),
             "n_nonzero_weights": evaluation.support_sizes().cpu().numpy(),
             "effective_n_neighbors": evaluation.effective_sizes().cpu().numpy(),
         }

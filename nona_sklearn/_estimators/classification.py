@@ -10,7 +10,9 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from .._data.targets import ClassTargets, weights_of_classes
+from .._inference.distribution import Discrete
 from .._utils.bases import ClassifierMixin
+from .._utils.validation import check_levels
 from .base import NeighborEstimator
 from .explanations import explain, explanation_table
 from .parameters import ASSoftmax
@@ -19,7 +21,7 @@ from .queries import drop_isolated, evaluate_in_blocks, fitted_snapshot
 if TYPE_CHECKING:
     from .._utils.validation import Table
 
-OF_REGRESSORS = "predict_quantiles", "predict_cdf", "sample_y", "calibrate", "calibration_"
+OF_REGRESSORS = "sample_y", "calibrate", "calibration_"
 
 
 class NeighborClassifier(ClassifierMixin, NeighborEstimator):
@@ -29,6 +31,16 @@ class NeighborClassifier(ClassifierMixin, NeighborEstimator):
         """Return a snapshot and the probabilities of all classes, (q, C)."""
         fitted, evaluations = evaluate_in_blocks(self, X, eligibility=eligibility)
         return fitted, torch.cat([evaluation.mean() for evaluation in evaluations])
+
+    def _ranks(self, X: Any, eligibility: Any) -> tuple[ClassTargets, Discrete]:
+        """Return the targets of ordered classes, and distributions of the classes' numbers."""
+        fitted = fitted_snapshot(self)
+        fitted.targets_.check_ordered()
+        _, probabilities = fitted._probabilities(X, eligibility)
+        numbers = torch.arange(probabilities.shape[1]).to(probabilities)[None]
+        return fitted.targets_, Discrete(
+            numbers, probabilities, probabilities.new_zeros(len(probabilities), 1)
+        )
 
     if not TYPE_CHECKING:  # a type checker would accept every name as a method
 
@@ -155,6 +167,105 @@ class NeighborClassifier(ClassifierMixin, NeighborEstimator):
             if isinstance(probabilities, list):  # several outputs
                 return [np.log(p) for p in probabilities]
             return np.log(probabilities)
+
+    def predict_quantiles(
+        self, X: Any, quantiles: Any = (0.1, 0.5, 0.9), *, eligibility: Any = None
+    ) -> np.ndarray:
+        """Predict quantiles of ordered classes, such as the median.
+
+        Numbers have an order, and the labels of an ordered categorical have that of its
+        categories.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_queries, n_features) or None
+            Queries. None: the bank's rows, by leave-one-out.
+        quantiles : float or array-like of shape (n_quantiles,), default=(0.1, 0.5, 0.9)
+            Probabilities, from 0 to 1.
+        eligibility : Eligibility or bool array of shape (n_queries, n_neighbors), default=None
+            Rule or mask of the rows that may be neighbours, in place of the rule given to fit;
+            see :mod:`nona_sklearn.eligibility`. None: the rule given to fit, if any.
+
+        Returns
+        -------
+        ndarray of shape (n_queries, n_quantiles)
+            Labels: the first one in ``classes_`` whose cumulative probability reaches the
+            quantile. If `quantiles` is one number, the shape is (n_queries,).
+
+        Raises
+        ------
+        ValueError
+            If `quantiles` are not from 0 to 1, the classes have no order, or there are several
+            outputs.
+
+        See Also
+        --------
+        predict : The most probable class.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> from nona_sklearn import SoftStepKNeighborsClassifier
+        >>> X, grades = [[1], [2], [3], [6], [7], [8]], ["low", "mid", "mid", "top", "mid", "top"]
+        >>> y = pd.Categorical(grades, categories=["low", "mid", "top"], ordered=True)
+        >>> options = dict(weighting="uniform", learn_feature_weights=False, smoothing=False)
+        >>> knn = SoftStepKNeighborsClassifier(3, max_iter=1, **options).fit(X, y)
+        >>> knn.predict_quantiles([[2], [7]], [0.1, 0.5])
+        array([['low', 'mid'],
+               ['mid', 'top']], dtype=object)
+        """
+        levels = check_levels(quantiles)
+        targets, ranks = self._ranks(X, eligibility)
+        labels = targets.classes[0][ranks.ppf(levels.to(ranks.weights)).long().cpu().numpy()]
+        return labels[:, 0] if np.ndim(quantiles) == 0 else labels
+
+    def predict_cdf(self, X: Any, y: Any = None, *, eligibility: Any = None) -> np.ndarray:
+        """Predict the probability that an ordered class is at most `y`.
+
+        Numbers have an order, and the labels of an ordered categorical have that of its
+        categories.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_queries, n_features) or None
+            Queries. None: the bank's rows, by leave-one-out.
+        y : label or array-like of shape (n_values,), default=None
+            Labels, the same for every query. None: all of ``classes_``.
+        eligibility : Eligibility or bool array of shape (n_queries, n_neighbors), default=None
+            Rule or mask of the rows that may be neighbours, in place of the rule given to fit;
+            see :mod:`nona_sklearn.eligibility`. None: the rule given to fit, if any.
+
+        Returns
+        -------
+        ndarray of shape (n_queries, n_values) or (n_queries, n_classes)
+            Cumulative probabilities. If `y` is one label, the shape is (n_queries,).
+
+        Raises
+        ------
+        ValueError
+            If `y` holds no label of fit, the classes have no order, or there are several outputs.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> from nona_sklearn import SoftStepKNeighborsClassifier
+        >>> X, grades = [[1], [2], [3], [6], [7], [8]], ["low", "mid", "mid", "top", "mid", "top"]
+        >>> y = pd.Categorical(grades, categories=["low", "mid", "top"], ordered=True)
+        >>> options = dict(weighting="uniform", learn_feature_weights=False, smoothing=False)
+        >>> knn = SoftStepKNeighborsClassifier(3, max_iter=1, **options).fit(X, y)
+        >>> knn.predict_cdf([[2], [7]]).round(2)
+        array([[0.33, 1.  , 1.  ],
+               [0.  , 0.33, 1.  ]])
+        >>> knn.predict_cdf([[2], [7]], "mid").round(2)
+        array([1.  , 0.33])
+        """
+        targets, ranks = self._ranks(X, eligibility)
+        values = ranks.values
+        if y is not None:
+            one_hot = targets.values(np.atleast_1d(y))
+            values = one_hot.argmax(dim=1).to(values)[None]
+        cdf = ranks.cdf(values.expand(len(ranks.weights), -1)).cpu().numpy()
+        return cdf if y is None or np.ndim(y) else cdf[:, 0]
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Compute the accuracy of the predictions.

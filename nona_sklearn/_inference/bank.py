@@ -41,6 +41,8 @@ PLAIN_FIELDS = (
 )
 #: Numbers of axes; of the remaining arrays, 1.
 N_AXES = {"values": (1, 2)} | dict.fromkeys(("levels", "inputs", "offset", "compared"), (2,))
+N_USUAL = 1000  # rows at most whose nearest neighbours are searched
+ROUNDING = 1e-5  # of distances between embeddings in float32
 #: Numbers of its trend.
 OF_OFFSET = "share", "kept", "trust_radius"
 
@@ -182,6 +184,24 @@ class NeighborBank:
             own = None if inputs is None else TableRows(inputs[torch.from_numpy(rows)])
             offset = torch.from_numpy(self.trend.of_rows(ids, own, before)).to(offset)
         return replace(found, exclusion=exclusion, offset=offset)
+
+    def share_as_far(
+        self,
+        head: NONAHead | AverageHead,
+        distances: Tensor,
+        eligibility: StoredRule | None = None,
+    ) -> Tensor:
+        """Share of the rows as far from their nearest neighbour as queries, by distances (q,).
+
+        A query counts as one of them, so that the share is a p-value. Rows are a sample, each
+        without itself or its group; those without a neighbour are left out.
+        """
+        rows = np.random.RandomState(0).permutation(len(self))[:N_USUAL]
+        evaluation = self.restrict(self.evaluate_rows(head, rows), eligibility, rows)
+        usual = evaluation.nearest(1)[0][:, 0].sort().values
+        usual = usual[usual.isfinite()]
+        n_nearer = torch.searchsorted(usual, (1 - ROUNDING) * distances)
+        return (1 + len(usual) - n_nearer).to(distances) / (1 + len(usual))
 
     def _admit(
         self, eligibility: StoredRule | Tensor | None, compared: Tensor | None, further: Any

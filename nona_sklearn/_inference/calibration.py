@@ -66,10 +66,11 @@ def fit_calibration(
     errors = tuple(
         shape_of(weighted_quantiles(column, sample_weight)) for column in residual.T.cpu().numpy()
     )
-    noises = [
-        Noise(scale or 1.0, shape, NOISE_SHARES)
-        for scale, shape in zip(scales, errors, strict=True)
-    ]
+    noises = {  # of the outputs that have errors: a constant one tells nothing of the rest
+        output: Noise(scale, errors[output], NOISE_SHARES)
+        for output, scale in enumerate(scales)
+        if scale
+    }
     n_scored = min(len(evaluation), n_rows_for(len(evaluation.neighbors), SCORE_PAIRS))
     scored = torch.linspace(0, len(evaluation) - 1, n_scored).long()
     evaluation, residual = evaluation[scored], residual[scored]
@@ -86,7 +87,7 @@ def fit_calibration(
 
 
 def _score_candidates(
-    evaluation: Evaluation, residual: Tensor, noises: list[Noise]
+    evaluation: Evaluation, residual: Tensor, noises: dict[int, Noise]
 ) -> tuple[Tensor, Tensor]:
     """CRPS of each candidate, (q, powers, shares), and how central the truth is in each output.
 
@@ -98,16 +99,15 @@ def _score_candidates(
     def score_block(rows: WeightedRows) -> tuple[Tensor, Tensor]:
         plain_weights, values = rows.weights(), rows.values.unbind(2)
         truth = residual[rows.queries]
-        predictions = [weighted_mean(plain_weights, column) for column in values]
-        on_grid = [
-            GridValues(column - prediction, noise.scale)
-            for column, prediction, noise in zip(values, predictions, noises, strict=True)
-        ]
+        predictions = {j: weighted_mean(plain_weights, values[j]) for j in noises}
+        on_grid = {
+            j: GridValues(values[j] - predictions[j], noise.scale) for j, noise in noises.items()
+        }
         shape = len(truth), len(POWERS), len(NOISE_SHARES)
-        crps, interval = truth.new_zeros(shape), truth.new_zeros(*shape, len(noises))
+        crps, interval = truth.new_zeros(shape), truth.new_zeros(*shape, truth.shape[1])
         for p, power in enumerate(POWERS):
             weights = rows.weights(power)
-            for j, noise in enumerate(noises):
+            for j, noise in noises.items():
                 shift = -weighted_mean(weights, on_grid[j].values)
                 distribution = Noisy(on_grid[j], weights, shift, noise)
                 error_bounds = bounds and (bounds[0] - predictions[j], bounds[1] - predictions[j])

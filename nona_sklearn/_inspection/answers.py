@@ -114,12 +114,10 @@ class OutputAnswers:
             return adjusted
         return replace(adjusted, **self._of_output(adjusted, "start", "end", "parts"))
 
-    def eligible(self, X: Any) -> tuple[int | None, str | None]:
-        """Return the number of eligible rows of one query, and the rule in words, if any."""
+    def neighborhood(self, X: Any) -> dict[str, Any]:
+        """Return the columns of the neighbourhood of one query."""
         described = self.model.neighborhood(X, eligibility=self._eligibility(X))
-        names = "n_eligible", "rule"
-        n_eligible, rule = (described[n][0] if n in described else None for n in names)
-        return n_eligible, rule
+        return {name: described[name][0] for name in described}
 
     def _eligibility(self, X: Any) -> Any:
         """Return the rule, or the line of the mask for each of the queries."""

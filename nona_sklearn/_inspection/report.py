@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from sklearn.neighbors import NearestNeighbors
 from sklearn.utils import _safe_indexing
 
 from .._utils.threads import snapshot
@@ -54,8 +53,7 @@ from .page import (
 
 MOST_ADJUSTMENTS = 6  # columns whose adjustments are shown at once
 MOST_CHANGES = 4  # of a counterfactual that are named in a sentence
-N_USUAL = 256  # rows of the bank whose distances to their nearest are compared with the query's
-UNUSUAL = 0.95  # share of these rows that have a nearer one
+UNUSUAL = 0.05  # the largest applicability of an unusual query
 SHEET = "report.css"
 SMALL = 0.05  # share of the largest adjustment: columns below it are put together
 LEAST_CLASS = 0.01  # least probability of a class with its own line
@@ -196,8 +194,7 @@ class NeighborsReport(Page):
             confidence=confidence,
             y_true=y_true,
             stored_row=_stored_row(prediction),
-            eligible=answers.eligible(prediction.query),
-            share_of_nearer_rows=_share_of_nearer_rows(prediction),
+            neighborhood=answers.neighborhood(prediction.query),
             unusual=UNUSUAL,
             probabilities=_probabilities(prediction) if answers.is_of_classes else None,
             dots=None if answers.is_of_classes else _Dots(prediction, y_true),
@@ -328,18 +325,6 @@ def _stored_row(prediction: _Prediction) -> str:
         f"{query:.100} {which}, whose own target is part of the prediction. "
         f"A report with row={name!r:.100} leaves it out."
     )
-
-
-def _share_of_nearer_rows(prediction: _Prediction) -> float | None:
-    """Return the share of stored rows with a nearer nearest row than the query's."""
-    answers = prediction.answers
-    if len(answers.bank) < 2:
-        return None
-    stored, query = answers.embeddings(), answers.embeddings(prediction.query)
-    nearest = NearestNeighbors(n_neighbors=2).fit(stored)
-    sample = np.random.RandomState(0).permutation(len(stored))[:N_USUAL]
-    usual = nearest.kneighbors(stored[sample])[0][:, 1]  # without the row itself, the first
-    return float(np.mean(usual < nearest.kneighbors(query, 1)[0][0, 0]))
 
 
 # -- the rows behind it ------------------------------------------------------------------------

@@ -263,9 +263,9 @@ ARRAY_METHODS = (
     *("kneighbors", "heaviest_neighbors"),
 )
 #: Methods that need all queries at once.
-TABLE_METHODS = "explain", "attribute", "neighborhood", "sample_y", "score"
+TABLE_METHODS = "explain", "attribute", "sample_y", "score"
 #: Methods that need all rows at once, and methods that need none.
-BANK_METHODS = "neighbor_weights", "influence"
+BANK_METHODS = "neighbor_weights", "neighborhood", "influence"
 NETWORK_METHODS = "embed", "transform"
 METHODS = ARRAY_METHODS + TABLE_METHODS + BANK_METHODS + NETWORK_METHODS
 
@@ -424,8 +424,7 @@ class Search:
     queries: Embedded  # with ids if they are rows of the bank, which are not their own neighbours
     n_rows: int  # of all shards
     n_neighbors: int  # number of neighbours that a query must have
-    by_weight: bool  # whether the rows that can have weight are found
-    by_distance: bool  # whether the nearest rows are found
+    by_weight: bool  # whether the rows that can have weight are found, or else the nearest
 
 
 def search_shard(
@@ -453,9 +452,9 @@ def search_shard(
         offset = neighbors.offset.values.new_zeros(len(queries), neighbors.columns.shape[1])
     evaluation = Evaluation(search.head, neighbors, queries.embeddings, exclusion, offset=offset)
     candidates: tuple[Candidates, ...] = ()
-    if search.by_distance:
+    if not search.by_weight:
         positions.append(evaluation.nearest(search.n_neighbors)[1].flatten())
-    if search.by_weight:
+    else:
         bounds = evaluation.bounds(search.n_rows)
         assert bounds is not None  # without bounds, all rows are read
         wanted = [max(bound, search.n_neighbors) + 1 for bound in bounds]
@@ -506,9 +505,9 @@ class ShardedNeighbors:
     finds its rows that can have weight, by the estimator's `algorithm`, and the method is called
     on the found rows of all shards. Rows are mapped from the files. Memory is therefore bounded by
     the rows of a few thousand queries, for banks of any size. If every row has weight, all rows
-    are read into memory, as by ``neighbor_weights`` and ``influence``. Groups are not kept.
-    ``neighbor_stability``, and further edits, such as ``set_neighbor_targets`` and ``compress``,
-    need the estimator in memory.
+    are read into memory, as by ``neighbor_weights``, ``neighborhood`` and ``influence``. Groups
+    are not kept: an `applicability` leaves out single rows. ``neighbor_stability``, and further
+    edits, such as ``set_neighbor_targets`` and ``compress``, need the estimator in memory.
 
     Parameters
     ----------
@@ -655,11 +654,9 @@ class ShardedNeighbors:
             check_n_neighbors(n_neighbors, n_rows - (X is None))
         evaluation = estimator.bank_.evaluate(estimator.network_.head)
         all_weigh = evaluation.bounds(n_rows) is None
-        counts_all = name == "neighborhood" and evaluation.one_head.step is not None
         if (
             name in BANK_METHODS
             or (all_weigh and name != "kneighbors")
-            or counts_all  # a step is summed over rows without weight, too
             or (X is None and name in TABLE_METHODS)
             or arguments.get("features") is not None  # they are of all rows
         ):
@@ -701,7 +698,6 @@ class ShardedNeighbors:
             len(folder),
             n_neighbors,
             by_weight=name != "kneighbors",
-            by_distance=name in ("kneighbors", "neighborhood"),
         )
         find: Callable = delayed(search_shard)
         results = Parallel(self.n_jobs)(find(entry, search) for entry in folder.shards)

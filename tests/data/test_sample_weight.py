@@ -26,7 +26,7 @@ from sklearn import config_context
 from sklearn.base import clone
 from sklearn.dummy import DummyRegressor
 from sklearn.ensemble import BaggingRegressor
-from sklearn.metrics import r2_score
+from sklearn.metrics import mean_poisson_deviance, r2_score
 from sklearn.model_selection import GridSearchCV, cross_validate
 from torch import nn
 
@@ -739,3 +739,39 @@ def test_bagging_passes_its_draws_as_weights(estimator):
         expected = np.log(counts[counts > 0] / counts.max())
         np.testing.assert_allclose(prior - prior.max(), expected, rtol=1e-5, atol=1e-6)
     assert bagged.score(X_test, y_test) > DummyRegressor().fit(X, y).score(X_test, y_test)
+
+
+# -- counts with an exposure ---------------------------------------------------------------------
+
+
+def of_rates(counts, exposure, X, sample_weight=None, n_neighbors=8):
+    knn = softstep_knn(
+        n_neighbors=n_neighbors, weighting="uniform", learn_feature_weights=False, trend=None
+    )
+    return knn.fit(X, counts / exposure, sample_weight=sample_weight)
+
+
+def test_a_rate_weighted_by_its_exposure_is_a_sum_of_counts_over_a_sum_of_exposures():
+    X, counts = np.arange(6.0)[:, None], np.array([3.0, 0, 5, 7, 1, 2])
+    exposure, weight = np.array([10.0, 2, 5, 1, 3, 8]), np.array([1.0, 2, 1, 1, 3, 1])
+    rates = of_rates(counts, exposure, X, weight * exposure, n_neighbors=3)
+    for first in (0, 3):
+        rows = slice(first, first + 3)
+        expected = weight[rows] @ counts[rows] / (weight[rows] @ exposure[rows])
+        np.testing.assert_allclose(rates.predict(X[first + 1 :][:1]), expected, rtol=1e-6)
+
+
+def test_rates_weighted_by_their_exposure_predict_counts_better():
+    rng = np.random.RandomState(0)
+    X, exposure = rng.normal(size=(1000, 1)), rng.gamma(0.5, 10, size=1000) + 0.1
+    counts = rng.poisson(exposure * np.exp(X[:, 0] / 2 - 1))
+    train, test = slice(0, 700), slice(700, None)
+
+    def deviance(predictions):
+        return mean_poisson_deviance(counts[test], predictions.clip(1e-3))
+
+    part = counts[train], exposure[train], X[train]
+    weighted = deviance(of_rates(*part, exposure[train]).predict(X[test]) * exposure[test])
+    equal = deviance(of_rates(*part).predict(X[test]) * exposure[test])
+    without = of_rates(counts[train], 1.0, X[train]).predict(X[test])
+    assert weighted < 0.9 * equal < 0.5 * deviance(without)

@@ -82,12 +82,18 @@ def test_values_are_a_copy():
         ([-np.inf, np.inf], "Input y contains infinity: -inf in row 0$"),
         ([1.0, 1e155], r"too large to be squared, .*: 1e\+155 in row 1$"),  # 1e310, if it could
         ([1.0, -1e200], r"contains a value too large to be squared, .*: -1e\+200 in row 1$"),
-        ([[1.0, 2.0], [3.0, None]], "Input y contains NaN: nan in row 1 of output 1$"),
+        ([[1.0, 2.0], [3.0, None]], "Input y contains NaN: nan in row 1 of output 1; fit an est"),
         ([[1.0], [None]], "Input y contains NaN: nan in row 1$"),
         (pd.Series([1, pd.NA], name="price", dtype="Int64"), "nan in row 1 of output 'price'$"),
-        (pd.DataFrame({"a": [1.0, np.inf], "b": [np.nan] * 2}), "nan in row 0 of output 'b'$"),
+        (
+            pd.DataFrame({"a": [1.0, np.inf], "b": [np.nan] * 2}),
+            "nan in row 0 of output 'b'; fit an est",
+        ),
         (pd.DataFrame({0: [1.0, 2.0], 1: [np.inf, 2.0]}), "inf in row 0 of output 1$"),
-        (pl.DataFrame({"a": [1.0, 2.0], "b": [3.0, None]}), "nan in row 1 of output 'b'$"),
+        (
+            pl.DataFrame({"a": [1.0, 2.0], "b": [3.0, None]}),
+            "nan in row 1 of output 'b'; fit an estimator for each",
+        ),
         (
             pd.Series([1, np.nan], ["cat", "dog"], name="a"),
             r"row 1 \(index 'dog'\) of output 'a'$",

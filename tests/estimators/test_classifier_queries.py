@@ -826,7 +826,7 @@ def test_the_error_for_models_with_other_predictions_names_the_estimators(animal
 
 def test_what_only_numbers_have_is_absent(all_fitted):
     for model in (all_fitted["adjusted"], unwrap(all_fitted["adjusted"])):
-        for method in ("predict_quantiles", "predict_cdf", "sample_y", "calibrate"):
+        for method in ("sample_y", "calibrate"):
             with pytest.raises(AttributeError, match=f"no (attribute ')?{method}"):
                 getattr(model, method)
         with pytest.raises(TypeError, match="unexpected keyword argument 'return_std'"):
@@ -964,7 +964,7 @@ def test_displays_of_regressors_reject_classifiers(all_fitted, animals):
 
 
 def test_methods_of_regressors_name_those_of_classifiers():
-    for name in ("predict_quantiles", "predict_cdf", "sample_y", "calibrate"):
+    for name in ("sample_y", "calibrate"):
         assert not hasattr(SoftStepKNeighborsClassifier(), name)
         with pytest.raises(AttributeError, match=f"{name}.*: predict_proba returns"):
             getattr(NONAClassifier(), name)

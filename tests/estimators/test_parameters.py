@@ -384,8 +384,9 @@ def test_a_neighborhood_is_that_of_the_weights_and_distances(kind, params):
     ):
         found = estimator.neighborhood(queries)
         weights = estimator.neighbor_weights(queries).toarray()
-        columns = ["query", "distance", "n_nonzero_weights", "effective_n_neighbors"]
-        assert [*found] == columns + ["soft_n_neighbors"] * has_step
+        columns = ["query", "distance", "applicability", "n_nonzero_weights"]
+        columns += ["effective_n_neighbors"] + ["soft_n_neighbors"] * has_step
+        assert [*found] == columns
         assert found["query"].tolist() == names
         nearest = estimator.kneighbors(queries, 1)[0][:, 0]
         np.testing.assert_array_equal(found["distance"], nearest)

@@ -842,6 +842,21 @@ def test_calibration_finds_the_scale_of_the_noise():
     assert stds[0] < stds[1] < stds[2]
 
 
+def test_an_output_without_errors_does_not_count():
+    """A constant is predicted without noise, which tells nothing of the noise of the rest."""
+    X = np.random.RandomState(0).normal(size=(80, 2))
+    y = X[:, 0] + np.random.RandomState(1).normal(size=80)
+    knn = SoftStepKNeighborsRegressor(
+        5, weighting="uniform", learn_feature_weights=False, trend=None, max_iter=1
+    )
+    alone = knn.fit(X, y).calibration_
+    both = knn.fit(X, np.stack([np.ones(80), y], axis=1)).calibration_
+    assert both.power == alone.power
+    np.testing.assert_allclose(both.noise, (0, *alone.noise))
+    assert alone.noise[0] > 0.1
+    assert knn.fit(X, np.ones(80)).calibration_.noise == (0,)
+
+
 def test_the_best_of_the_grid_is_chosen(reg, plane):
     """None has a lower CRPS on the same rows beyond one standard error, by its definition."""
     _, X_test, _, y_test = plane

@@ -744,8 +744,10 @@ class TestEffectDisplay:
         low = EffectDisplay.from_estimator(clf, X, "area", **options)
         effect = parts["area_third_low"]
         np.testing.assert_array_equal(low.effects[0], effect[X["area"].idxmin()])
-        display = EffectDisplay.from_estimator(clf, X, "area", output=1, **new)
-        np.testing.assert_array_equal(display.effects[0], parts["area_dear"][X["area"].idxmin()])
+        for output in (1, "dear"):
+            display = EffectDisplay.from_estimator(clf, X, "area", output=output, **new)
+            of_least = parts["area_dear"][X["area"].idxmin()]
+            np.testing.assert_array_equal(display.effects[0], of_least)
         with pytest.raises(ValueError, match=r"one of \['high', 'low', 'middle'\], got None"):
             EffectDisplay.from_estimator(clf, X, "area", **new)
 
@@ -755,7 +757,7 @@ class TestEffectDisplay:
             ({"class_of_interest": "yes"}, "class_of_interest must be None for numbers, got 'y"),
             ({"feature": "floor"}, "feature must be a column of X, got 'floor'"),
             ({"feature": 3}, "feature must be a column of X, got 3"),
-            ({"output": 1}, "output must be from 0 to 0, got 1"),
+            ({"output": 1}, r"output must be one of \[0, 'price'\], got 1"),
         ],
     )
     def test_bad_columns(self, sales, options, message):

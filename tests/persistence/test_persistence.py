@@ -115,7 +115,7 @@ def assert_alike(loaded, estimator, X):
             *(np.atleast_3d(e.predict_proba(X)) for e in (loaded, estimator)), strict=True
         ):
             np.testing.assert_array_equal(ours, theirs)
-    if hasattr(estimator, "predict_quantiles"):
+    if hasattr(estimator, "calibration_"):
         levels = [0.1, 0.9]
         np.testing.assert_array_equal(
             loaded.predict_quantiles(X, levels), estimator.predict_quantiles(X, levels)

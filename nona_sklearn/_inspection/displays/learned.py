@@ -15,6 +15,7 @@ from ..._utils.tables import plain_values, warn_of_other_order
 from ..._utils.validation import are_missing, check_integer, check_lengths, is_whole
 from ...pipelines import unwrap
 from ...softstep import STEPS
+from ..answers import OutputAnswers
 from .base import (
     Display,
     check_one_output,
@@ -184,7 +185,7 @@ class EffectDisplay(Display):
         X: Any,
         feature: Any = 0,
         *,
-        output: int = 0,
+        output: int | str = 0,
         class_of_interest: Any = None,
         ax: Any = None,
         line_kwargs: dict[str, Any] | None = None,
@@ -200,8 +201,8 @@ class EffectDisplay(Display):
             Rows with the values to draw, usually the training rows.
         feature : int or str, default=0
             The number of the column, or its name if `X` is a DataFrame.
-        output : int, default=0
-            Number of the output, if there are several.
+        output : int or str, default=0
+            Number or name of the output, if there are several.
         class_of_interest : label, optional
             The class whose log odds are drawn, as in `attribute`. None: the second of
             two classes. For more classes, it must be given.
@@ -233,10 +234,8 @@ class EffectDisplay(Display):
         j = names.index(feature) if feature in names else feature
         if not is_whole(j, 0, n_columns - 1):
             raise ValueError(f"feature must be a column of X, got {feature!r:.100}")
-        n_outputs = int(np.prod(model.neighbor_targets().shape[1:]))
-        if not is_whole(output, 0, n_outputs - 1):
-            raise ValueError(f"output must be from 0 to {n_outputs - 1}, got {output!r:.100}")
-        block, sign, name = _block_of(model, output, class_of_interest)
+        number = OutputAnswers.of(model, output).output or 0
+        block, sign, name = _block_of(model, number, class_of_interest)
         parts = model.attribute(X, of="predictions")
         # After "query", a block has the mean, the columns of X, and two further columns.
         column = list(parts)[2 + j + block * (n_columns + 3)]
