@@ -37,6 +37,7 @@ from ._utils.validation import check_flag, is_real, is_whole
 __all__ = ["Eligibility", "differs", "distance", "pairs", "same", "within"]
 
 EARTH_RADIUS = 6_371_008.8  # metres, the mean radius
+ROUNDED_DEGREES = 1e-5  # a metre, by which no rounding of a distance is as large
 TIMES = "date", "duration"  # kinds of columns that are in seconds
 SIGNS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 OPPOSITE = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "&": "|", "|": "&"}
@@ -73,6 +74,14 @@ class Eligibility(ABC):
     @abstractmethod
     def columns(self) -> tuple[Any, ...]:
         """Names of the columns that are compared, in the order of their first use."""
+
+    @property
+    def reach(self) -> dict[Any, float]:
+        """The most by which the numbers of an eligible row and of the query differ, by column.
+
+        Columns in which they may differ by any amount are left out.
+        """
+        return {}
 
     @abstractmethod
     def __call__(self, compared: Compared) -> np.ndarray:
@@ -161,6 +170,12 @@ class Composed(Eligibility):
     def columns(self) -> tuple[Any, ...]:
         return tuple(dict.fromkeys(column for rule in self.rules for column in rule.columns))
 
+    @property
+    def reach(self) -> dict[Any, float]:
+        reaches = [rule.reach for rule in self.rules]  # one of the rules is satisfied
+        shared = (column for column in reaches[0] if all(column in part for part in reaches))
+        return {column: max(part[column] for part in reaches) for column in shared}
+
     def check(self, column: Any, kind: str, values: np.ndarray) -> None:
         for rule in self.rules:
             if column in rule.columns:
@@ -174,6 +189,16 @@ class Joined(Composed):
 
     sign: str  # "&": all; "|": at least one
     rules: tuple[Eligibility, ...]
+
+    @property
+    def reach(self) -> dict[Any, float]:
+        if self.sign == "|":
+            return super().reach
+        reach: dict[Any, float] = {}
+        for rule in self.rules:
+            for column, most in rule.reach.items():
+                reach[column] = min(most, reach.get(column, most))
+        return reach
 
     def __call__(self, compared: Compared) -> np.ndarray:
         join = np.logical_and if self.sign == "&" else np.logical_or
@@ -279,6 +304,10 @@ class Same(Comparison):
         if kind == "text":
             raise ValueError(f"same({column!r}) needs a column of values that repeat, got texts")
 
+    @property
+    def reach(self) -> dict[Any, float]:
+        return {} if self.opposite else {self.column: 0.0}
+
     def __call__(self, compared: Compared) -> np.ndarray:
         query, row = _against(*compared.numbers(self.column))
         if not self.opposite:
@@ -318,6 +347,10 @@ class Within(Comparison):
                 f"{self!r} must have a number as its width, since column {column!r} holds numbers"
             )
 
+    @property
+    def reach(self) -> dict[Any, float]:
+        return {} if self.opposite else {self.column: self.width}
+
     def __call__(self, compared: Compared) -> np.ndarray:
         query, row = _against(*compared.numbers(self.column))
         low, high, sign = query - self.width, query + self.width, "<="
@@ -356,6 +389,12 @@ class Near(Eligibility):
                 f"{self!r} needs degrees from {-limit} to {limit} in column {column!r}, got "
                 f"{beyond[0]:g}"
             )
+
+    @property
+    def reach(self) -> dict[Any, float]:
+        if self.sign in (">", ">="):
+            return {}
+        return {self.latitude: math.degrees(self.metres / EARTH_RADIUS) + ROUNDED_DEGREES}
 
     def __call__(self, compared: Compared) -> np.ndarray:
         length = chords(*map(compared.numbers, self.columns))
