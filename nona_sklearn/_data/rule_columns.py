@@ -12,7 +12,7 @@ from torch import Tensor
 
 from .._utils.storable import storable
 from .._utils.tables import columns_at, is_frame, names_of_columns
-from .._utils.validation import are_missing
+from .._utils.validation import are_missing, object_array
 from ..eligibility import Eligibility, Required
 from .column_spec import codes_of
 from .columns import (
@@ -82,12 +82,13 @@ class RuleColumns:
 
     def with_rows(self, read: list[Column]) -> tuple[RuleColumns, Tensor]:
         """Return the columns with the levels of further rows to store, and these rows' numbers."""
-        levels = tuple(
-            tuple(dict.fromkeys([*known, *_categories(column)]))
-            for known, column in zip(self.levels, read, strict=True)
-        )
-        columns = replace(self, levels=levels)
+        columns = self.with_levels(map(_categories, read))
         return columns, columns.number(read)
+
+    def with_levels(self, levels: Iterable[Iterable]) -> RuleColumns:
+        """Return the columns with further levels; numbers by the present ones stay valid."""
+        pairs = zip(self.levels, levels, strict=True)
+        return replace(self, levels=tuple(tuple(dict.fromkeys([*a, *b])) for a, b in pairs))
 
     def number(self, read: list[Column]) -> Tensor:
         """Return the numbers of columns, float64 (n, n_columns)."""
@@ -96,15 +97,27 @@ class RuleColumns:
 
     def of_rows(self, numbers: Tensor) -> tuple[RuleColumns, Tensor]:
         """Return the columns without levels that no row has, and the rows' numbers by these."""
-        numbers, levels = numbers.clone(), []
-        for j, known in enumerate(self.levels):
-            if known:
-                column = numbers[:, j]
-                used, codes = column[~column.isnan()].unique(return_inverse=True)
-                numbers[~column.isnan(), j] = codes.to(numbers)
-                known = tuple(known[int(code)] for code in used)
-            levels.append(known)
-        return replace(self, levels=tuple(levels)), numbers
+        pairs = zip(self.levels, numbers.T, strict=True)
+        used = [{*column.tolist()} if known else () for known, column in pairs]
+        levels = tuple(
+            tuple(level for code, level in enumerate(known) if code in codes)
+            for known, codes in zip(self.levels, used, strict=True)
+        )
+        columns = replace(self, levels=levels)
+        return columns, columns.renumbered(numbers, self)
+
+    def renumbered(self, numbers: Tensor, by: RuleColumns) -> Tensor:
+        """Return numbers (n, n_columns) that are by other levels by these; -1: none of these."""
+        if by.levels == self.levels:
+            return numbers
+        numbers = numbers.clone()
+        for j, (own, given) in enumerate(zip(self.levels, by.levels, strict=True)):
+            codes = codes_of([[*own]], object_array(given)[:, None])[:, 0]
+            of_codes = torch.from_numpy(np.append(codes, -1)).to(numbers)  # the last is of -1
+            if given:
+                present = ~numbers[:, j].isnan()
+                numbers[present, j] = of_codes[numbers[present, j].long()]
+        return numbers
 
 
 @storable
