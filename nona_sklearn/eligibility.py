@@ -39,6 +39,7 @@ __all__ = ["Eligibility", "differs", "distance", "pairs", "same", "within"]
 EARTH_RADIUS = 6_371_008.8  # metres, the mean radius
 ROUNDED_DEGREES = 1e-5  # a metre, by which no rounding of a distance is as large
 TIMES = "date", "duration"  # kinds of columns that are in seconds
+ORDERED = "ordered category"  # a kind of columns, which are numbered in their order
 SIGNS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 OPPOSITE = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "&": "|", "|": "&"}
 
@@ -99,7 +100,7 @@ class Eligibility(ABC):
         ----------
         column : str or int
             Name of the column.
-        kind : {'number', 'duration', 'date', 'category', 'text', 'empty'}
+        kind : {'number', 'duration', 'date', 'category', 'ordered category', 'text', 'empty'}
             Kind of its values.
         values : ndarray of shape (n,)
             The values, with missing ones.
@@ -333,18 +334,20 @@ class Within(Comparison):
         return (self.column,)
 
     def check(self, column: Any, kind: str, values: np.ndarray) -> None:
-        if kind not in ("number", *TIMES, "empty"):
+        if kind not in ("number", *TIMES, ORDERED, "empty"):
             raise ValueError(
-                f"{self!r} needs a column of numbers, dates or durations, got one of kind {kind!r}"
+                f"{self!r} needs a column of numbers, dates, durations or an ordered category, "
+                f"got one of kind {kind!r}"
             )
         if kind in TIMES and not self.of_times:
             raise ValueError(
                 f"{self!r} must have its width as a time, such as "
                 f"within({column!r}, days={self.width:g}), since column {column!r} holds {kind}s"
             )
-        if kind == "number" and self.of_times:
+        if kind in ("number", ORDERED) and self.of_times:
             raise ValueError(
-                f"{self!r} must have a number as its width, since column {column!r} holds numbers"
+                f"{self!r} must have a number as its width, since column {column!r} is of kind "
+                f"{kind!r}"
             )
 
     @property
@@ -519,8 +522,8 @@ def within(
     column : str or int
         Name of the column, or its number in an array.
     width : float or timedelta, default=None
-        Largest difference, in units of the column. For dates and durations, a timedelta, or
-        keywords of one.
+        Largest difference, in units of the column: of an ordered category, in levels. For dates
+        and durations, a timedelta, or keywords of one.
     before : bool, default=False
         Whether the row's value must be below the query's: an earlier date.
     **duration : float
@@ -566,7 +569,7 @@ def within(
     return Within(_check_column(column), float(length), of_times, before)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Distance:
     """The distance of two places on the earth, in metres, which a comparison makes a rule."""
 
@@ -584,6 +587,12 @@ class Distance:
 
     def __ge__(self, metres: float) -> Eligibility:
         return self._compare(">=", metres)
+
+    def __eq__(self, metres: object) -> bool:
+        """Raise a TypeError: computed distances are hardly ever equal."""
+        raise TypeError(f"a distance is compared by <, <=, > or >=, got {self} and {metres!r}")
+
+    __hash__ = None  # type: ignore[assignment]
 
     def _compare(self, sign: str, metres: float) -> Eligibility:
         if not is_real(metres, 0, sys.float_info.max):

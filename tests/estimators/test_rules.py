@@ -252,6 +252,27 @@ def test_levels_keep_their_rows():
     assert_array_equal(estimator.neighbor_weights(NEW).toarray() > 0, expected)
 
 
+def test_ordered_categories_differ_by_levels():
+    """Levels without a row count; a level that the order lacks is missing."""
+    order = ["poor", "fair", "good", "best"]
+    grades = np.array(["poor", "good", "best"])[np.arange(N) % 3]
+    table = X.assign(grade=pd.Categorical(grades, order, ordered=True))
+    queries = NEW.assign(
+        grade=pd.Categorical(["fair", "best", "new"], [*order, "new"], ordered=True)
+    )
+    estimator = clone(ALL_WEIGH).fit(table, y, eligibility=within("grade", 1))
+    admitted = [["poor", "good"], ["good", "best"], []]
+    expected = [np.isin(grades, near) for near in admitted]
+    assert_array_equal(estimator.neighbor_weights(queries).toarray() > 0, expected)
+    estimator.remove_neighbors(ids=np.flatnonzero(grades == "poor"))
+    assert_array_equal(
+        estimator.neighbor_weights(queries).toarray() > 0,
+        np.array(expected)[:, grades != "poor"],
+    )
+    with pytest.raises(ValueError, match="ordered category, got one of kind 'category'"):
+        clone(ALL_WEIGH).fit(X, y, eligibility=within("district", 1))
+
+
 def test_embedded_queries_keep_their_levels():
     """Rows that come and go after queries were embedded number the levels anew."""
     estimator = clone(ALL_WEIGH).fit(X, y, eligibility=same("district"))
