@@ -417,13 +417,14 @@ class Evaluation:
             for (head, query, z), index, k in zip(
                 self.split_by_head, indexes, wanted, strict=True
             ):
-                compared, rows = head.metric_part(query)[queries], head.metric_part(z)
-                rows = rows if among is None else rows[among]
-                n_admitted = len(rows) - count_excluded(excluded, len(compared))
+                compared = head.metric_part(query)[queries]
+                nearest = index.query(compared, k, excluded, among)
+                n_compared = n_rows if among is None else len(among)
+                n_admitted = n_compared - count_excluded(excluded, len(compared))
                 by_l2 = None
                 if self._fades(head):
-                    by_l2 = nearest_by_l2(head, compared, rows, excluded)
-                nearest = index.query(compared, k, excluded, among)
+                    rows = z if among is None else z[among]
+                    by_l2 = nearest_by_l2(head, compared, head.metric_part(rows), excluded)
                 networks.append(Candidates.of_search(*nearest, n_rows, n_admitted, by_l2))
             return networks
 
