@@ -41,6 +41,8 @@ MOST_DIMENSIONS_OF_TREE = 5  # for 'auto': with more, comparing all rows is as f
 MARGIN = 3  # candidates beyond the k-th: they show whether another row could be as near
 COMPARED_PAIRS = 2**22  # queries times rows that are compared at a time
 CANDIDATE_NUMBERS = 2**22  # numbers of gathered candidates at a time
+SAMPLED = 64  # of so many rows, one tells how many a mask admits
+FEW_MORE = 4  # times as many rows as are needed, if these were admitted at random
 LEAST_KEY = torch.finfo(STORED).min  # of what is excluded: distances do not overflow
 N_LINKS = 32  # of each row in a graph: faiss's usual choice
 LEAST_IN_SIGHT = 64  # rows that the search of a graph keeps in sight
@@ -218,16 +220,11 @@ class BruteIndex(Index):
         if self._keys is None:
             self._keys = KEYS[self.similarity](self.rows)
         rounded = self._keys(query, among)
-        if isinstance(excluded, Tensor):
-            # A sum does not branch: to fill at random places takes up to four times as long.
-            rounded.add_(excluded, alpha=LEAST_KEY)
-        elif excluded is not None:
-            rounded[excluded] = LEAST_KEY
         n = rounded.shape[1]
         m = min(k + MARGIN, n)
-        largest_keys, candidates = largest(rounded, m)
-        candidates = candidates.sort(dim=1).values
-        is_excluded = rounded.gather(1, candidates) <= LEAST_KEY
+        largest_keys, candidates = _largest_admitted(rounded, m, excluded)
+        candidates, order = candidates.sort(dim=1)
+        is_excluded = largest_keys.gather(1, order) <= LEAST_KEY
         if among is not None:
             candidates = among[candidates]
         keys = exact_keys(self.similarity, query, self.rows[candidates])
@@ -239,12 +236,36 @@ class BruteIndex(Index):
             needed = stored(self._keys.least(query, keys[:, -1]))
             doubtful = ~(largest_keys[:, -1] < needed) & (keys[:, -1] < math.inf)  # of NaN, too
             for i in doubtful.nonzero()[:, 0].tolist():
-                near = (~(rounded[i] < needed[i])).nonzero().T
+                may_be_near = ~(rounded[i] < needed[i])
+                if isinstance(excluded, Tensor):
+                    may_be_near &= ~excluded[i]
+                near = may_be_near.nonzero().T
                 near = near if among is None else among[near]
                 keys_of_near, near = self._in_order(query[i : i + 1], near)
                 keys[i], positions[i] = keys_of_near[0, :k], near[0, :k]
         similarity = of_exact_keys(self.similarity, keys, query)
         return similarity.masked_fill(keys == math.inf, -math.inf), positions
+
+
+def _largest_admitted(keys: Tensor, m: int, excluded: Excluded) -> tuple[Tensor, Tensor]:
+    """The largest keys of admitted rows and their positions, (q, m); after them, LEAST_KEY.
+
+    To replace the keys that a mask excludes takes longer than to find the largest. Where it
+    admits many rows, m of the largest few are admitted.
+    """
+    if isinstance(excluded, Tensor):
+        admitted = 1 - float(excluded[:, ::SAMPLED].float().mean())
+        if FEW_MORE * m < admitted * keys.shape[1] / SAMPLED:
+            found, positions = largest(keys, int(FEW_MORE * m / admitted))
+            found = found.masked_fill(excluded.gather(1, positions), LEAST_KEY)
+            found, order = found.topk(m, dim=1)
+            if (found[:, -1] > LEAST_KEY).all():
+                return found, positions.gather(1, order)
+        # A sum does not branch: to fill at random places takes up to twice as long.
+        keys.add_(excluded, alpha=LEAST_KEY)
+    elif excluded is not None:
+        keys[excluded] = LEAST_KEY
+    return largest(keys, m)
 
 
 class SquareKeys:
