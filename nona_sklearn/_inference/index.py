@@ -254,7 +254,7 @@ def _largest_admitted(keys: Tensor, m: int, excluded: Excluded) -> tuple[Tensor,
     admits many rows, m of the largest few are admitted.
     """
     if isinstance(excluded, Tensor):
-        admitted = 1 - float(excluded[:, ::SAMPLED].float().mean())
+        admitted = 1 - float(stored(excluded[:, ::SAMPLED]).mean())
         if FEW_MORE * m < admitted * keys.shape[1] / SAMPLED:
             found, positions = largest(keys, int(FEW_MORE * m / admitted))
             found = found.masked_fill(excluded.gather(1, positions), LEAST_KEY)
