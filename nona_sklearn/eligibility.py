@@ -37,7 +37,9 @@ from ._utils.validation import check_choice, check_flag, is_real, is_whole
 __all__ = ["Eligibility", "any_row", "differs", "distance", "pairs", "same", "within"]
 
 EARTH_RADIUS = 6_371_008.8  # metres, the mean radius
+ROUNDED_DEGREES = 1e-5  # a metre, by which no rounding of a distance is as large
 TIMES = "date", "duration"  # kinds of columns that are in seconds
+ORDERED = "ordered category"  # a kind of columns, which are numbered in their order
 SIGNS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 OPPOSITE = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "&": "|", "|": "&"}
 
@@ -79,6 +81,14 @@ class Eligibility(ABC):
         """Names of the columns of latitudes and longitudes, if places are compared."""
         return None
 
+    @property
+    def reach(self) -> dict[Any, float]:
+        """The most by which the numbers of an eligible row and of the query differ, by column.
+
+        Columns in which they may differ by any amount are left out.
+        """
+        return {}
+
     @abstractmethod
     def __call__(self, compared: Compared) -> np.ndarray:
         """Return which pairs satisfy the rule, bool (q, n)."""
@@ -108,7 +118,7 @@ class Eligibility(ABC):
         ----------
         column : str or int
             Name of the column.
-        kind : {'number', 'duration', 'date', 'category', 'text', 'empty'}
+        kind : {'number', 'duration', 'date', 'category', 'ordered category', 'text', 'empty'}
             Kind of its values.
         values : ndarray of shape (n,)
             The values, with missing ones.
@@ -188,6 +198,12 @@ class Composed(Eligibility):
     def places(self) -> tuple[Any, Any] | None:
         return next((rule.places for rule in self.rules if rule.places is not None), None)
 
+    @property
+    def reach(self) -> dict[Any, float]:
+        reaches = [rule.reach for rule in self.rules]  # one of the rules is satisfied
+        shared = (column for column in reaches[0] if all(column in part for part in reaches))
+        return {column: max(part[column] for part in reaches) for column in shared}
+
     def check(self, column: Any, kind: str, values: np.ndarray) -> None:
         for rule in self.rules:
             if column in rule.columns:
@@ -201,6 +217,16 @@ class Joined(Composed):
 
     sign: str  # "&": all; "|": at least one
     rules: tuple[Eligibility, ...]
+
+    @property
+    def reach(self) -> dict[Any, float]:
+        if self.sign == "|":
+            return super().reach
+        reach: dict[Any, float] = {}
+        for rule in self.rules:
+            for column, most in rule.reach.items():
+                reach[column] = min(most, reach.get(column, most))
+        return reach
 
     def __call__(self, compared: Compared) -> np.ndarray:
         join = np.logical_and if self.sign == "&" else np.logical_or
@@ -341,6 +367,10 @@ class Same(Comparison):
         if kind == "text":
             raise ValueError(f"same({column!r}) needs a column of values that repeat, got texts")
 
+    @property
+    def reach(self) -> dict[Any, float]:
+        return {} if self.opposite else {self.column: 0.0}
+
     def __call__(self, compared: Compared) -> np.ndarray:
         query, row = _against(*compared.numbers(self.column))
         if not self.opposite:
@@ -366,19 +396,25 @@ class Within(Comparison):
         return (self.column,)
 
     def check(self, column: Any, kind: str, values: np.ndarray) -> None:
-        if kind not in ("number", *TIMES, "empty"):
+        if kind not in ("number", *TIMES, ORDERED, "empty"):
             raise ValueError(
-                f"{self!r} needs a column of numbers, dates or durations, got one of kind {kind!r}"
+                f"{self!r} needs a column of numbers, dates, durations or an ordered category, "
+                f"got one of kind {kind!r}"
             )
         if kind in TIMES and not self.of_times:
             raise ValueError(
                 f"{self!r} must have its width as a time, such as "
                 f"within({column!r}, days={self.width:g}), since column {column!r} holds {kind}s"
             )
-        if kind == "number" and self.of_times:
+        if kind in ("number", ORDERED) and self.of_times:
             raise ValueError(
-                f"{self!r} must have a number as its width, since column {column!r} holds numbers"
+                f"{self!r} must have a number as its width, since column {column!r} is of kind "
+                f"{kind!r}"
             )
+
+    @property
+    def reach(self) -> dict[Any, float]:
+        return {} if self.opposite else {self.column: self.width}
 
     def __call__(self, compared: Compared) -> np.ndarray:
         query, row = _against(*compared.numbers(self.column))
@@ -425,6 +461,12 @@ class Near(Eligibility):
                 f"{self!r} needs degrees from {-limit} to {limit} in column {column!r}, got "
                 f"{beyond[0]:g}"
             )
+
+    @property
+    def reach(self) -> dict[Any, float]:
+        if self.sign in (">", ">="):
+            return {}
+        return {self.latitude: math.degrees(self.metres / EARTH_RADIUS) + ROUNDED_DEGREES}
 
     def __call__(self, compared: Compared) -> np.ndarray:
         length = chords(*map(compared.numbers, self.columns))
@@ -584,8 +626,8 @@ def within(
     column : str or int
         Name of the column, or its number in an array.
     width : float or timedelta, default=None
-        Largest difference, in units of the column. For dates and durations, a timedelta, or
-        keywords of one.
+        Largest difference, in units of the column: of an ordered category, in levels. For dates
+        and durations, a timedelta, or keywords of one.
     before : bool, default=False
         Whether the row's value must be below the query's: an earlier date.
     **duration : float
@@ -631,7 +673,7 @@ def within(
     return Within(_check_column(column), float(length), of_times, before)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Distance:
     """The distance of two places on the earth, in metres, which a comparison makes a rule."""
 
@@ -649,6 +691,12 @@ class Distance:
 
     def __ge__(self, metres: float) -> Eligibility:
         return self._compare(">=", metres)
+
+    def __eq__(self, metres: object) -> bool:
+        """Raise a TypeError: computed distances are hardly ever equal."""
+        raise TypeError(f"a distance is compared by <, <=, > or >=, got {self} and {metres!r}")
+
+    __hash__ = None  # type: ignore[assignment]
 
     def _compare(self, sign: str, metres: float) -> Eligibility:
         if not is_real(metres, 0, sys.float_info.max):

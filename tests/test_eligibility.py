@@ -129,6 +129,8 @@ WRONG = {
     "two widths": (lambda: within("age", 5, days=1), ValueError, "needs one width"),
     "negative": (lambda: within("age", -1), ValueError, "at least 0, got -1"),
     "metres": (lambda: distance("a", "b") < -1, ValueError, "at least 0, got -1"),
+    "equal": (lambda: distance("a", "b") == 3, TypeError, "compared by <, <=, > or >="),
+    "unequal": (lambda: distance("a", "b") != 3, TypeError, "compared by <, <=, > or >="),
     "column": (lambda: same(1.5), TypeError, "named by a str or an int, got 1.5"),
     "and": (lambda: same("a") and same("b"), TypeError, "join rules by & and"),
     "no rule": (lambda: same("a") & "b", TypeError, "a rule can be joined with a rule only"),

@@ -13,7 +13,7 @@ from torch import Tensor
 from .._utils.storable import storable
 from .._utils.tables import columns_at, is_frame, names_of_columns
 from .._utils.validation import are_missing, object_array
-from ..eligibility import Eligibility, Required
+from ..eligibility import ORDERED, Eligibility, Required
 from .column_spec import codes_of
 from .columns import (
     EPOCH,
@@ -35,8 +35,9 @@ N_LISTED = 20  # columns in a message
 class RuleColumns:
     """Read the columns of a table that rules compare, and number their values.
 
-    Numbers stay, dates and durations are in seconds, and categories are numbered by their levels.
-    A missing value is NaN, and a category that no stored row has is -1.
+    Numbers stay, dates and durations are in seconds, and categories are numbered by their levels:
+    ordered ones in their order, the remaining ones as they appear. A missing value is NaN, and so
+    is a level that the order lacks; a category that no stored row has is -1.
     """
 
     columns: tuple[Column, ...]  # of no rows: name, kind, time zone and form
@@ -47,9 +48,9 @@ class RuleColumns:
         """Return the columns of a rule in the table of fit, and their numbers, (n, n_columns)."""
         read = [read_strings(column) for column in _select(rule.columns, X)]
         for column in read:
-            rule.check(column.name, column.kind, column.values)
+            rule.check(column.name, _kind(column), column.values)
         empty = tuple(column[NO_ROWS] for column in read)
-        return cls(empty, ((),) * len(read)).with_rows(read)
+        return cls(empty, tuple(column.levels or () for column in read)).with_rows(read)
 
     @property
     def names(self) -> tuple[Any, ...]:
@@ -66,7 +67,7 @@ class RuleColumns:
             )
         for column in self.columns:
             if column.name in rule.columns:
-                rule.check(column.name, column.kind, column.values)
+                rule.check(column.name, _kind(column), column.values)
 
     def read(self, X: Any) -> list[Column]:
         """Return the columns of new rows, whose kinds must be those of fit."""
@@ -82,29 +83,48 @@ class RuleColumns:
 
     def with_rows(self, read: list[Column]) -> tuple[RuleColumns, Tensor]:
         """Return the columns with the levels of further rows to store, and these rows' numbers."""
-        levels = tuple(
-            tuple(dict.fromkeys([*known, *_categories(column)]))
-            for known, column in zip(self.levels, read, strict=True)
-        )
-        columns = replace(self, levels=levels)
+        columns = self.with_levels(map(_categories, read))
         return columns, columns.number(read)
+
+    def with_levels(self, levels: Iterable[Iterable]) -> RuleColumns:
+        """Return the columns with further levels; numbers by the present ones stay valid."""
+        parts = zip(self.columns, self.levels, levels, strict=True)
+        joined = (
+            known if column.levels else tuple(dict.fromkeys([*known, *further]))
+            for column, known, further in parts
+        )
+        return replace(self, levels=tuple(joined))
 
     def number(self, read: list[Column]) -> Tensor:
         """Return the numbers of columns, float64 (n, n_columns)."""
-        numbers = [_numbers(*pair) for pair in zip(read, self.levels, strict=True)]
+        parts = zip(read, self.levels, self.columns, strict=True)
+        numbers = [_numbers(*of_column) for of_column in parts]
         return torch.from_numpy(np.stack(numbers, axis=1))
 
     def of_rows(self, numbers: Tensor) -> tuple[RuleColumns, Tensor]:
         """Return the columns without levels that no row has, and the rows' numbers by these."""
-        numbers, levels = numbers.clone(), []
-        for j, known in enumerate(self.levels):
-            if known:
-                column = numbers[:, j]
-                used, codes = column[~column.isnan()].unique(return_inverse=True)
-                numbers[~column.isnan(), j] = codes.to(numbers)
-                known = tuple(known[int(code)] for code in used)
+        parts = zip(self.columns, self.levels, numbers.T, strict=True)
+        levels = []
+        for column, known, codes in parts:
+            if known and not column.levels:  # an order is kept
+                used = {*codes.tolist()}
+                known = tuple(level for code, level in enumerate(known) if code in used)
             levels.append(known)
-        return replace(self, levels=tuple(levels)), numbers
+        columns = replace(self, levels=tuple(levels))
+        return columns, columns.renumbered(numbers, self)
+
+    def renumbered(self, numbers: Tensor, by: RuleColumns) -> Tensor:
+        """Return numbers (n, n_columns) that are by other levels by these; -1: none of these."""
+        if by.levels == self.levels:
+            return numbers
+        numbers = numbers.clone()
+        for j, (own, given) in enumerate(zip(self.levels, by.levels, strict=True)):
+            codes = codes_of([[*own]], object_array(given)[:, None])[:, 0]
+            of_codes = torch.from_numpy(np.append(codes, -1)).to(numbers)  # the last is of -1
+            if given:
+                present = ~numbers[:, j].isnan()
+                numbers[present, j] = of_codes[numbers[present, j].long()]
+        return numbers
 
 
 @storable
@@ -201,11 +221,17 @@ def _categories(column: Column) -> list:
     return [value for value in column.values.tolist() if value is not None]
 
 
-def _numbers(column: Column, levels: tuple) -> np.ndarray:
+def _kind(column: Column) -> str:
+    """Return the kind of a column as rules tell them apart."""
+    return ORDERED if column.levels else column.kind
+
+
+def _numbers(column: Column, levels: tuple, fitted: Column) -> np.ndarray:
     """Return the values of a column as numbers, (n,)."""
     if column.kind == "category":
         codes = codes_of([[*levels]], column.values[:, None])[:, 0]
-        return np.where(are_missing(column.values), np.nan, codes)
+        missing = codes < 0 if fitted.levels else are_missing(column.values)
+        return np.where(missing, np.nan, codes)
     return seconds_of(column.values) if column.kind == "date" else column.values
 
 

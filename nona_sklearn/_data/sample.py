@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -17,6 +17,9 @@ from torch.utils.data import Dataset, default_collate
 from .._utils.precision import STORED, stored
 from .._utils.validation import spans, unmasked
 from .row_values import normalize_mean
+
+if TYPE_CHECKING:
+    from .rule_columns import RuleColumns
 
 COLLATED = "collate_fn must return a tensor or a dict of tensors, padded to one length"
 LARGEST_BLOCK = 64  # rows that pass through an extractor at a time without gradient
@@ -291,6 +294,7 @@ class Embedded:
     added: Tensor | None = None  # (n_queries, n_outputs), effect of unknown levels
     inputs: TableRows | None = None  # inputs of the trend, if there is one
     compared: Tensor | None = None  # (n_queries, n_columns), of the columns that rules compare
+    columns: RuleColumns | None = None  # these, by whose levels they are numbered
 
     def __len__(self) -> int:
         return len(self.embeddings)

@@ -555,7 +555,9 @@ def _unseen_rows(
     if valid.times is not None:
         queries = replace(queries, times=valid.times.to(bank.embeddings.device))
     if valid.compared is not None:
-        queries = replace(queries, compared=valid.compared.to(bank.embeddings.device))
+        assert data.rule is not None
+        compared = valid.compared.to(bank.embeddings.device)
+        queries = replace(queries, compared=compared, columns=data.rule.columns)
     shape = data.values.shape[1:]
     truth = values_of_new(training.targets, validation.y, len(valid), data.names.targets, shape)
     truth = truth.to(bank.targets.device)

@@ -86,6 +86,7 @@ def query_blocks(fitted: Any, X: Any, with_added: bool = False) -> Iterator[Embe
     `with_added` adds the terms of unknown levels, which regressors need for distributions only.
     """
     bank, source, compared = fitted.bank_, fitted_input(fitted), None
+    columns = None if bank.rule is None else bank.rule.columns
     device, time, levels = bank.embeddings.device, bank.time, bank.unknown_levels
     times, added, start = None, None, 0
     for given, encoded in source.blocks(X):
@@ -98,14 +99,15 @@ def query_blocks(fitted: Any, X: Any, with_added: bool = False) -> Iterator[Embe
                 if unknown is not None and unknown.any():
                     added = levels.added(torch.from_numpy(unknown)).to(device)
         rows = slice(start, start + len(encoded))
-        if bank.rule is not None:
-            columns = bank.rule.columns
-            compared = columns.number(columns.read(given)).to(device)
+        if columns is not None:
+            columns, compared = columns.with_rows(columns.read(given))
+            compared = compared.to(device)
         yield replace(
             embed_rows(fitted.network_, bank.trend, given, encoded),
             times=None if times is None else times[rows],
             added=None if added is None else added[rows],
             compared=compared,
+            columns=columns,
         )
         start = rows.stop
 
@@ -129,7 +131,7 @@ def read_queries(fitted: Any, X: Any, with_added: bool = False) -> Embedded:
     if inputs:
         encoded = torch.cat([rows.encoded for rows in inputs])
         joined["inputs"] = TableRows(encoded, stack_rows(*given) if given else None)
-    return replace(blocks[0], **joined)
+    return replace(blocks[-1], **joined)  # which knows the levels of all
 
 
 def embeddings_of(fitted: Any, X: Any) -> Tensor:

@@ -139,7 +139,7 @@ class NeighborBank:
                 head,
                 self.neighbors,
                 queries.embeddings,
-                self._admit(eligibility, queries.compared, self.neighbors.after(queries.times)),
+                self.exclude(queries, eligibility),
                 added=queries.added,
                 offset=self.trend_of(queries),
                 shifts=self.shifts_at(queries),
@@ -202,6 +202,19 @@ class NeighborBank:
         usual = usual[usual.isfinite()]
         n_nearer = torch.searchsorted(usual, (1 - ROUNDING) * distances)
         return (1 + len(usual) - n_nearer).to(distances) / (1 + len(usual))
+
+    def exclude(
+        self,
+        queries: Embedded,
+        eligibility: StoredRule | Tensor | None = None,
+        labels: LabelExclusion | None = None,
+    ) -> Exclusion | None:
+        """Exclude what is not earlier than queries, and what a rule or a mask does not admit."""
+        compared = queries.compared
+        if self.rule is not None and compared is not None:
+            assert queries.columns is not None
+            compared = self.rule.columns.renumbered(compared, queries.columns)
+        return self._admit(eligibility, compared, self.neighbors.after(queries.times, labels))
 
     def _admit(
         self, eligibility: StoredRule | Tensor | None, compared: Tensor | None, further: Any

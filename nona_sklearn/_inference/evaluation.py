@@ -21,13 +21,22 @@ from torch import Tensor
 from .._utils.precision import exact
 from .._utils.threads import WORKERS, cached_property
 from .._utils.validation import some_of, spans
+from ..attention.functional import Excluded, count_excluded
 from ..attention.head import AverageHead, NONAHead
 from ..attention.prediction import Candidates, compare_all, nearest_by_l2, rows_of
 from .index import METRICS
 from .influence import TrendShifts, by_row, changes_with, changes_without, influence_of_block
-from .neighbors import Exclusion, LabelExclusion, LeftOutQueries, Neighbors
+from .neighbors import (
+    Exclusion,
+    LabelExclusion,
+    LeftOutQueries,
+    MaskExclusion,
+    Neighbors,
+    RuleExclusion,
+)
 from .weighted_rows import WeightedRows
 
+Some = slice | Tensor  # of the queries
 LEAST_QUERY_BLOCK = 32  # fewer queries make a matrix product inefficient
 BLOCK_PAIRS = 2**21  # weights that are held at a time
 SEARCHED_QUERIES = 512  # at a time
@@ -130,7 +139,13 @@ class Evaluation:
     @property
     def isolated(self) -> Tensor | None:
         """Queries without any earlier neighbour, bool (q,); None if there are none."""
-        isolated = None if self.exclusion is None else self.exclusion.isolated()
+        if self.exclusion is None:
+            return None
+        if self.nearest_rows and isinstance(self.exclusion, RuleExclusion | MaskExclusion):
+            similarity = self.nearest_rows[0].similarity  # by which the rule need not be repeated
+            isolated: Tensor | None = (similarity == -math.inf).all(dim=1)
+        else:
+            isolated = self.exclusion.isolated()
         return None if isolated is None or not isolated.any() else isolated
 
     def without_isolated(self, *others: Any) -> tuple[Any, ...]:
@@ -326,7 +341,9 @@ class Evaluation:
                 n_columns = sum(part.similarity.shape[1] for part in nearest_rows)
 
         def of_block(queries: slice) -> Any:
-            excluded = None if self.exclusion is None else self.exclusion.of(queries)
+            excluded = None
+            if nearest_rows is None and self.exclusion is not None:
+                excluded = self.exclusion.of(queries)
             networks = []
             for i, (head, query, z) in enumerate(self.split_by_head):
                 if nearest_rows is not None:
@@ -351,7 +368,7 @@ class Evaluation:
                     some_of(self.added, queries),
                 )
                 networks.append(rows)
-            return function(WeightedRows(networks, queries, excluded))
+            return function(WeightedRows(networks, queries, self.exclusion))
 
         return self._in_blocks(of_block, max(1, BLOCK_PAIRS // max(1, n_columns)))
 
@@ -395,23 +412,24 @@ class Evaluation:
                     return tuple(part.first(k) for part, k in pairs)
         indexes = self._searched.indexes(self.head)
 
-        def find(queries: slice) -> list[Candidates]:
-            excluded = None if self.exclusion is None else self.exclusion.of(queries)
+        def find(queries: Some, among: Tensor | None, excluded: Excluded) -> list[Candidates]:
             networks = []
             for (head, query, z), index, k in zip(
                 self.split_by_head, indexes, wanted, strict=True
             ):
                 compared = head.metric_part(query)[queries]
-                nearest = index.query(compared, k, excluded)
+                nearest = index.query(compared, k, excluded, among)
+                n_compared = n_rows if among is None else len(among)
+                n_admitted = n_compared - count_excluded(excluded, len(compared))
                 by_l2 = None
                 if self._fades(head):
-                    by_l2 = nearest_by_l2(head, compared, head.metric_part(z), excluded)
-                networks.append(Candidates.of_search(*nearest, n_rows, excluded, by_l2))
+                    rows = z if among is None else z[among]
+                    by_l2 = nearest_by_l2(head, compared, head.metric_part(rows), excluded)
+                networks.append(Candidates.of_search(*nearest, n_rows, n_admitted, by_l2))
             return networks
 
         at_once = [index.n_queries_at_once(k) for index, k in zip(indexes, wanted, strict=True)]
-        blocks = self._in_blocks(find, min(SEARCHED_QUERIES, *at_once)) or [find(slice(0, 0))]
-        networks = tuple(Candidates.concatenate(list(of)) for of in zip(*blocks, strict=True))
+        networks = self._search_blocks(find, min(at_once))
         if bounds is not None:
             self.nearest_rows = networks
         return networks
@@ -438,15 +456,44 @@ class Evaluation:
         index = self.neighbors.joint_index(self.head, similarity, algorithm)
         query = self.head.metric_part(self.query)
 
-        def find(queries: slice) -> tuple[Tensor, Tensor]:
-            excluded = None if self.exclusion is None else self.exclusion.of(queries)
-            return index.query(query[queries], k, excluded)
+        def find(queries: Some, among: Tensor | None, excluded: Excluded) -> list[Candidates]:
+            return [Candidates(*index.query(query[queries], k, excluded, among))]
 
-        size = min(SEARCHED_QUERIES, index.n_queries_at_once(k))
-        blocks = self._in_blocks(find, size) or [find(slice(0, 0))]
-        nearness, positions = map(torch.cat, zip(*blocks, strict=True))
-        distances = (float(similarity == "cosine") - exact(nearness)).clamp_min(0)
-        return distances, positions.masked_fill(nearness == -math.inf, -1)
+        (found,) = self._search_blocks(find, index.n_queries_at_once(k))
+        assert found.positions is not None
+        distances = (float(similarity == "cosine") - exact(found.similarity)).clamp_min(0)
+        return distances, found.positions.masked_fill(found.similarity == -math.inf, -1)
+
+    def _search_blocks(
+        self,
+        find: Callable[[Some, Tensor | None, Excluded], list[Candidates]],
+        most: int,
+    ) -> tuple[Candidates, ...]:
+        """What is found in each network by searches for blocks of at most so many queries.
+
+        A search is given queries, the rows to compare, if not all, and excluded pairs of both. By
+        a rule, queries that reach the same rows are in a block, and these are compared alone.
+        """
+        exclusion, order = self.exclusion, None
+        if isinstance(exclusion, RuleExclusion):
+            order = exclusion.order
+
+        def of_block(block: slice) -> list[Candidates]:
+            if exclusion is None:
+                return find(block, None, None)
+            if order is None or len(order) == 0:
+                return find(block, None, exclusion.of(block))
+            assert isinstance(exclusion, RuleExclusion)
+            queries = order[block]
+            rows = exclusion.reached(queries)
+            return find(queries, rows, exclusion.among(rows).of(queries))
+
+        blocks = self._in_blocks(of_block, min(SEARCHED_QUERIES, most)) or [of_block(slice(0, 0))]
+        networks = (Candidates.concatenate(list(of)) for of in zip(*blocks, strict=True))
+        if order is None:
+            return tuple(networks)
+        back = order.argsort()
+        return tuple(found[back] for found in networks)
 
     @property
     def similarity_of_distance(self) -> str:

@@ -41,6 +41,9 @@ MOST_DIMENSIONS_OF_TREE = 5  # for 'auto': with more, comparing all rows is as f
 MARGIN = 3  # candidates beyond the k-th: they show whether another row could be as near
 COMPARED_PAIRS = 2**22  # queries times rows that are compared at a time
 CANDIDATE_NUMBERS = 2**22  # numbers of gathered candidates at a time
+SAMPLED = 64  # of so many rows, one tells how many a mask admits
+FEW_MORE = 4  # times as many rows as are needed, if these were admitted at random
+LEAST_KEY = torch.finfo(STORED).min  # of what is excluded: distances do not overflow
 N_LINKS = 32  # of each row in a graph: faiss's usual choice
 LEAST_IN_SIGHT = 64  # rows that the search of a graph keeps in sight
 
@@ -159,16 +162,30 @@ class Index(ABC):
         """How many queries fit into memory at a time, for k rows of each."""
         return max(1, CANDIDATE_NUMBERS // ((k + MARGIN) * max(1, self.rows.shape[1])))
 
-    @abstractmethod
     def query(
-        self, query: np.ndarray | Tensor, k: int, excluded: Excluded = None
+        self,
+        query: np.ndarray | Tensor,
+        k: int,
+        excluded: Excluded = None,
+        among: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Find the nearest admitted rows of some queries (q, d).
 
-        Returns similarities (q, k) in the dtype of the queries, largest first, and positions
-        (q, k); all rows, if there are fewer than k. Of equally near rows the smallest position
-        comes first. The similarity of an excluded row is -inf.
+        If some rows are given, (m,) ascending positions, they are among these, and pairs with
+        these are excluded. Returns similarities (q, k) in the dtype of the queries, largest
+        first, and positions (q, k); all rows, if there are fewer than k. Of equally near rows the
+        smallest position comes first. The similarity of an excluded row, or of none, is -inf.
         """
+        k, n = min(int(k), len(self)), len(self) if among is None else len(among)
+        similarity, positions = self._query(torch.as_tensor(query), min(k, n), excluded, among)
+        lacking = 0, k - similarity.shape[1]
+        return F.pad(similarity, lacking, value=-math.inf), F.pad(positions, lacking)
+
+    @abstractmethod
+    def _query(
+        self, query: Tensor, k: int, excluded: Excluded, among: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """:meth:`query` for k of at least as many rows."""
 
     def _in_order(self, query: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Exact keys of rows (q, m), the nearest first, and the rows in this order."""
@@ -194,37 +211,61 @@ class BruteIndex(Index):
         fitting = max(16, COMPARED_PAIRS // max(1, len(self)))
         return min(super().n_queries_at_once(k), fitting)
 
-    def query(
-        self, query: np.ndarray | Tensor, k: int, excluded: Excluded = None
+    def _query(
+        self, query: Tensor, k: int, excluded: Excluded, among: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        query, k = torch.as_tensor(query), min(int(k), len(self))
         if k == 0 or len(query) == 0:
             none = query.new_zeros(len(query), k)
             return none, none.long()
         if self._keys is None:
             self._keys = KEYS[self.similarity](self.rows)
-        rounded = self._keys(query)
-        if isinstance(excluded, Tensor):
-            rounded.masked_fill_(excluded, -math.inf)  # faster than an index of a mask
-        elif excluded is not None:
-            rounded[excluded] = -math.inf
-        m = min(k + MARGIN, len(self))
-        largest_keys, candidates = largest(rounded, m)
-        candidates = candidates.sort(dim=1).values
+        rounded = self._keys(query, among)
+        n = rounded.shape[1]
+        m = min(k + MARGIN, n)
+        largest_keys, candidates = _largest_admitted(rounded, m, excluded)
+        candidates, order = candidates.sort(dim=1)
+        is_excluded = largest_keys.gather(1, order) <= LEAST_KEY
+        if among is not None:
+            candidates = among[candidates]
         keys = exact_keys(self.similarity, query, self.rows[candidates])
         if excluded is not None:
-            keys.masked_fill_(rounded.gather(1, candidates) == -math.inf, math.inf)
+            keys.masked_fill_(is_excluded, math.inf)
         keys, order = keys.sort(dim=1, stable=True)
         keys, positions = keys[:, :k].clone(), candidates.gather(1, order)[:, :k]
-        if m < len(self):
+        if m < n:
             needed = stored(self._keys.least(query, keys[:, -1]))
             doubtful = ~(largest_keys[:, -1] < needed) & (keys[:, -1] < math.inf)  # of NaN, too
             for i in doubtful.nonzero()[:, 0].tolist():
-                near = (~(rounded[i] < needed[i])).nonzero().T
+                may_be_near = ~(rounded[i] < needed[i])
+                if isinstance(excluded, Tensor):
+                    may_be_near &= ~excluded[i]
+                near = may_be_near.nonzero().T
+                near = near if among is None else among[near]
                 keys_of_near, near = self._in_order(query[i : i + 1], near)
                 keys[i], positions[i] = keys_of_near[0, :k], near[0, :k]
         similarity = of_exact_keys(self.similarity, keys, query)
         return similarity.masked_fill(keys == math.inf, -math.inf), positions
+
+
+def _largest_admitted(keys: Tensor, m: int, excluded: Excluded) -> tuple[Tensor, Tensor]:
+    """The largest keys of admitted rows and their positions, (q, m); after them, LEAST_KEY.
+
+    To replace the keys that a mask excludes takes longer than to find the largest. Where it
+    admits many rows, m of the largest few are admitted.
+    """
+    if isinstance(excluded, Tensor):
+        admitted = 1 - float(stored(excluded[:, ::SAMPLED]).mean())
+        if FEW_MORE * m < admitted * keys.shape[1] / SAMPLED:
+            found, positions = largest(keys, int(FEW_MORE * m / admitted))
+            found = found.masked_fill(excluded.gather(1, positions), LEAST_KEY)
+            found, order = found.topk(m, dim=1)
+            if (found[:, -1] > LEAST_KEY).all():
+                return found, positions.gather(1, order)
+        # A sum does not branch: to fill at random places takes up to twice as long.
+        keys.add_(excluded, alpha=LEAST_KEY)
+    elif excluded is not None:
+        keys[excluded] = LEAST_KEY
+    return largest(keys, m)
 
 
 class SquareKeys:
@@ -247,8 +288,9 @@ class SquareKeys:
     def _around_center(self, z: Tensor) -> Tensor:
         return stored((z - self.center) / self.scale)
 
-    def __call__(self, query: Tensor) -> Tensor:
-        return F.pad(self._around_center(query), (0, 1), value=1.0) @ self.side
+    def __call__(self, query: Tensor, among: Tensor | None = None) -> Tensor:
+        side = self.side if among is None else self.side.index_select(1, among)
+        return F.pad(self._around_center(query), (0, 1), value=1.0) @ side
 
     def least(self, query: Tensor, key: Tensor) -> Tensor:
         """The least rounded key, (q,), of any row whose exact key is at most `key` (q,)."""
@@ -271,10 +313,9 @@ class ProductKeys:
     def _scaled(self, z: Tensor, scale: Tensor) -> Tensor:
         return stored(_unit(z) if self.unit else z / scale)
 
-    def __call__(self, query: Tensor) -> Tensor:
-        return self._scaled(query, _power_of_two(query.abs().amax(dim=1, keepdim=True))) @ (
-            self.side.T
-        )
+    def __call__(self, query: Tensor, among: Tensor | None = None) -> Tensor:
+        side = _some(self.side, among)
+        return self._scaled(query, _power_of_two(query.abs().amax(dim=1, keepdim=True))) @ side.T
 
     def least(self, query: Tensor, key: Tensor) -> Tensor:
         """The least rounded key, (q,), of any row whose exact key is at most `key` (q,)."""
@@ -291,8 +332,8 @@ class ManhattanKeys:
     def __init__(self, rows: Tensor):
         self.rows = rows
 
-    def __call__(self, query: Tensor) -> Tensor:
-        return -torch.cdist(query, self.rows, p=1.0)
+    def __call__(self, query: Tensor, among: Tensor | None = None) -> Tensor:
+        return -torch.cdist(query, _some(self.rows, among), p=1.0)
 
     def least(self, query: Tensor, key: Tensor) -> Tensor:
         """The least rounded key, (q,), of any row whose exact key is at most `key` (q,)."""
@@ -306,6 +347,10 @@ KEYS: dict[str, Any] = {
     "dot": ProductKeys,
     "cosine": lambda rows: ProductKeys(rows, unit=True),
 }
+
+
+def _some(rows: Tensor, among: Tensor | None) -> Tensor:
+    return rows if among is None else rows[among]
 
 
 def _power_of_two(largest_number: Tensor) -> Tensor:
@@ -328,24 +373,25 @@ class FunctionIndex(Index):
     def n_queries_at_once(self, k: int) -> int:
         return max(1, COMPARED_PAIRS // max(1, len(self)))
 
-    def query(
-        self, query: np.ndarray | Tensor, k: int, excluded: Excluded = None
+    def _query(
+        self, query: Tensor, k: int, excluded: Excluded, among: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        similarity = SIMILARITIES[self.similarity](torch.as_tensor(query), self.rows)
+        similarity = SIMILARITIES[self.similarity](query, _some(self.rows, among))
         if excluded is not None:
             similarity = similarity.clone()
             similarity[excluded] = -math.inf
         rows = nearest_first(similarity, None, k)[:, :k]
-        return similarity.gather(1, rows), rows
+        return similarity.gather(1, rows), rows if among is None else among[rows]
 
 
 class SearchIndex(Index):
     """Searches rows without comparing all; excluded ones are left out of what it finds."""
 
-    def query(
-        self, query: np.ndarray | Tensor, k: int, excluded: Excluded = None
+    def _query(
+        self, query: Tensor, k: int, excluded: Excluded, among: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        query, k, n = torch.as_tensor(query), min(int(k), len(self)), len(self)
+        assert among is None  # to search some of the rows, these are compared
+        n = len(self)
         if excluded is None or not len(query):
             return self._nearest(query, k)
         # As many more rows are searched as are excluded for any query.

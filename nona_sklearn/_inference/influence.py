@@ -118,8 +118,8 @@ def changes_with(rows: WeightedRows, shifts: TrendShifts) -> Tensor:
             changes = shifted_classes(network, mean + changes, shifts) - mean
         else:
             changes = shifted(network, mean + changes, shifts) - mean
-        if rows.excluded is not None:
-            changes[rows.excluded] = 0.0
+        if (excluded := rows.excluded) is not None:
+            changes[excluded] = 0.0
         networks.append(changes)
     return torch.stack(networks).mean(dim=0)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -186,7 +187,7 @@ class LabelExclusion:
     def among(self, rows: Tensor) -> LabelExclusion:
         return replace(self, neighbors=self.neighbors[rows])
 
-    def of(self, queries: slice = slice(None)) -> Pairs:
+    def of(self, queries: slice | Tensor = slice(None)) -> Pairs:
         """Positions (p,) of queries and of neighbours, which are found without all pairs."""
         labels, order = self._sorted
         wanted = self.queries[queries].contiguous()
@@ -227,7 +228,7 @@ class TimeExclusion:
         """The same with other limits, (q,)."""
         return replace(self, limits=limits)
 
-    def of(self, queries: slice = slice(None)) -> Tensor:
+    def of(self, queries: slice | Tensor = slice(None)) -> Tensor:
         """A mask (q, n)."""
         mask = self.times >= self.limits[queries, None]
         if self.ends is not None:
@@ -271,16 +272,41 @@ class RuleExclusion:
         further = None if self.further is None else self.further.among(rows)
         return replace(self, neighbors=self.neighbors[rows], further=further)
 
+    @cached_property
+    def _reach(self) -> list[tuple[int, float]]:
+        """Columns in which admitted rows are near a query, and how near: the nearest first."""
+        names, reach = self.rule.columns.names, self.rule.rule.reach
+        return [(names.index(name), reach[name]) for name in sorted(reach, key=reach.__getitem__)]
+
+    @property
+    def order(self) -> Tensor | None:
+        """Queries in an order in which consecutive ones reach the same rows; None: all do."""
+        if not self._reach:
+            return None
+        columns = [self.queries[:, column].cpu().numpy() for column, _ in reversed(self._reach)]
+        return torch.from_numpy(np.lexsort(columns)).to(self.queries.device)
+
+    def reached(self, queries: Tensor) -> Tensor:
+        """Positions of the rows that may be admitted for some queries, (m,), ascending."""
+        near = torch.ones(len(self.neighbors), dtype=torch.bool, device=self.neighbors.device)
+        for column, most in self._reach:
+            numbers, of_rows = self.queries[queries, column], self.neighbors[:, column]
+            missing = numbers.isnan()  # such a query has no row
+            low = (numbers - most).masked_fill(missing, math.inf).amin()
+            high = (numbers + most).masked_fill(missing, -math.inf).amax()
+            near &= (of_rows >= low) & (of_rows <= high)
+        return near.nonzero()[:, 0]
+
     def before(self, limits: Tensor) -> RuleExclusion:
         """The same with other limits of the times, (q,)."""
         assert isinstance(self.further, TimeExclusion)
         return replace(self, further=self.further.before(limits))
 
-    def of(self, queries: slice = slice(None)) -> Tensor:
+    def of(self, queries: slice | Tensor = slice(None)) -> Tensor:
         """A mask (q, n)."""
         return ~self.rule(*self._pairs(queries))
 
-    def _pairs(self, queries: slice) -> tuple[Tensor, Tensor, Tensor | None]:
+    def _pairs(self, queries: slice | Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
         """The compared columns of some queries and of all neighbours, and the excluded pairs."""
         some, further = self.queries[queries], None
         if self.further is not None:
@@ -330,7 +356,7 @@ class MaskExclusion:
         further = None if self.further is None else self.further.among(rows)
         return MaskExclusion(self.admitted[:, rows], further)
 
-    def of(self, queries: slice = slice(None)) -> Tensor:
+    def of(self, queries: slice | Tensor = slice(None)) -> Tensor:
         """A mask (q, n)."""
         mask = ~self.admitted[queries]
         if self.further is not None:

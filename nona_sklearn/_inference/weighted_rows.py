@@ -14,6 +14,7 @@ from ..attention.functional import Excluded
 from ..attention.head import ClassHead
 from ..attention.prediction import Rows
 from ..ranking import nearest_first
+from .neighbors import Exclusion
 
 
 class WeightedRows:
@@ -21,15 +22,20 @@ class WeightedRows:
 
     Columns are all rows of the bank, or the rows that a network weighs: ascending for each query,
     and then some without a row and without weight. `queries` are those of an evaluation that
-    these are, `excluded` their pairs with rows of the bank.
+    these are, `exclusion` is of its pairs with rows of the bank.
     """
 
-    def __init__(self, networks: list[Rows], queries: slice, excluded: Excluded = None):
-        self.networks, self.queries, self.excluded = networks, queries, excluded
+    def __init__(self, networks: list[Rows], queries: slice, exclusion: Exclusion | None = None):
+        self.networks, self.queries, self.exclusion = networks, queries, exclusion
         self.n_rows = len(networks[0].targets)
 
     def __len__(self) -> int:
         return len(self.networks[0])
+
+    @property
+    def excluded(self) -> Excluded:
+        """Their excluded pairs with all rows of the bank, which few answers need."""
+        return None if self.exclusion is None else self.exclusion.of(self.queries)
 
     # -- means -----------------------------------------------------------------------------
 
@@ -200,8 +206,8 @@ class WeightedRows:
         """Positions (q, k): those of candidates, then other rows, excluded ones last."""
         # In the order in which rows are taken: 0, 1 if excluded, 2 if they are candidates.
         order = positions.new_zeros(len(positions), self.n_rows + 1)  # the last is no row
-        if self.excluded is not None:
-            order[:, :-1][self.excluded] = 1
+        if (excluded := self.excluded) is not None:
+            order[:, :-1][excluded] = 1
         of_candidates = torch.where(is_row, 2, 0).maximum(order.gather(1, positions))
         order.scatter_(1, positions, of_candidates)
         order[:, -1] = 3

@@ -32,7 +32,7 @@ from .._data.rule_columns import StoredRule
 from .._data.sample import Embedded
 from .._estimators.base import NeighborEstimator
 from .._estimators.editing import ids_and_names, without_levels
-from .._estimators.queries import number_of_neighbors
+from .._estimators.queries import check_rule, eligibility_of, number_of_neighbors
 from .._inference.bank import NeighborBank, positions_of_names
 from .._inference.evaluation import Evaluation
 from .._inference.neighbors import LabelExclusion, Neighbors
@@ -50,6 +50,7 @@ from .._utils.validation import (
 )
 from ..attention.head import AverageHead, NONAHead
 from ..attention.prediction import Candidates
+from ..eligibility import Eligibility, Required
 
 ESTIMATOR = "estimator.safetensors"
 LOCK = "edits.lock"  # locked during an edit; released if the edit's process ends
@@ -322,11 +323,6 @@ def save_shards(estimator: Any, folder: Any, n_shards: int) -> None:
         raise ValueError(
             f"save_shards needs a trend that a file can contain, {called(estimator.trend)}"
         )
-    if bank.rule is not None:
-        raise ValueError(
-            "eligibility must be None in fit for shards, which do not store compared columns, got "
-            f"{bank.rule.rule!r}"
-        )
     bank = replace(bank, groups=None, group_names=None)
     all_rows = np.arange(len(bank))
     # A solved trend has its own rows. Any further kind of trend has one value per row of the bank.
@@ -425,6 +421,7 @@ class Search:
     n_rows: int  # of all shards
     n_neighbors: int  # number of neighbours that a query must have
     by_weight: bool  # whether the rows that can have weight are found, or else the nearest
+    eligibility: Eligibility | None = None  # in place of the rule of fit
 
 
 def search_shard(
@@ -446,7 +443,8 @@ def search_shard(
     if queries.ids is not None:
         itself = LabelExclusion(queries.ids, bank.ids)
         positions.append(torch.isin(bank.ids, queries.ids).nonzero()[:, 0])
-    exclusion = neighbors.after(queries.times, itself)
+    rule = eligibility_of(bank, search.eligibility, len(queries))
+    exclusion = bank.exclude(queries, rule, itself)
     offset = None  # a search does not read a trend's values at queries
     if neighbors.offset is not None:
         offset = neighbors.offset.values.new_zeros(len(queries), neighbors.columns.shape[1])
@@ -477,7 +475,17 @@ def join_shards(
     candidates: tuple[Candidates, ...] | None = None,
 ) -> SelectedRows:
     """Return a bank with the rows of `banks`, in order, and the remaining fields of `empty`."""
-    rows = reduce(Neighbors.join, [bank.neighbors for bank in banks]).searched_by("brute")
+    parts, rule = [bank.neighbors for bank in banks], empty.rule
+    if rule is not None:
+        of_banks = [bank.rule.columns for bank in banks if bank.rule is not None]
+        columns = reduce(lambda joined, own: joined.with_levels(own.levels), of_banks)
+        rule = replace(rule, columns=columns)
+        parts = [
+            replace(part, compared=columns.renumbered(part.compared, own))
+            for part, own in zip(parts, of_banks, strict=True)
+            if part.compared is not None
+        ]
+    rows = reduce(Neighbors.join, parts).searched_by("brute")
 
     def join(name: str) -> Any:
         parts = [getattr(bank, name) for bank in banks]
@@ -485,7 +493,12 @@ def join_shards(
 
     are_named = any(bank.names is not None for bank in banks)
     joined = {name: join(name) for name in ("ids", "levels", "inputs")}
-    of_rows = {"neighbors": rows, "names": join_names(banks) if are_named else None, **joined}
+    of_rows = {
+        "neighbors": rows,
+        "rule": rule,
+        "names": join_names(banks) if are_named else None,
+        **joined,
+    }
     return SelectedRows(**(vars(empty) | of_rows), queries=queries, candidates=candidates)
 
 
@@ -652,11 +665,16 @@ class ShardedNeighbors:
             n_neighbors = number_of_neighbors(estimator, n_neighbors)
         if n_neighbors is not None or name == "heaviest_neighbors":
             check_n_neighbors(n_neighbors, n_rows - (X is None))
+        eligibility = check_rule(arguments.get("eligibility"), " for shards")
+        rule = eligibility
+        if rule is None and estimator.bank_.rule is not None:
+            rule = estimator.bank_.rule.rule
         evaluation = estimator.bank_.evaluate(estimator.network_.head)
         all_weigh = evaluation.bounds(n_rows) is None
         if (
             name in BANK_METHODS
             or (all_weigh and name != "kneighbors")
+            or isinstance(rule, Required)  # it counts rows
             or (X is None and name in TABLE_METHODS)
             or arguments.get("features") is not None  # they are of all rows
         ):
@@ -664,7 +682,7 @@ class ShardedNeighbors:
             return getattr(with_bank(estimator, bank), name)(X, **arguments)
         results = []
         for queries in self._query_blocks(folder, name, X):
-            bank = self._select(folder, queries, n_neighbors or 1, name)
+            bank = self._select(folder, queries, n_neighbors or 1, name, eligibility)
             results.append(getattr(with_bank(estimator, bank), name)(queries, **arguments))
         return results[0] if len(results) == 1 else _concatenate(results)
 
@@ -683,21 +701,29 @@ class ShardedNeighbors:
                 self.estimator_.network_,
                 ids=bank.ids,
                 times=bank.neighbors.times,
+                compared=bank.neighbors.compared,
+                columns=None if bank.rule is None else bank.rule.columns,
             )
             yield from (own_rows[rows] for rows in spans(len(bank), block))
 
     def _select(
-        self, folder: Folder, queries: Embedded, n_neighbors: int, name: str
+        self,
+        folder: Folder,
+        queries: Embedded,
+        n_neighbors: int,
+        name: str,
+        eligibility: Eligibility | None,
     ) -> SelectedRows:
         """Return the rows on which a method's results depend, or raise a ShardsLostError."""
         empty = self.estimator_.bank_
         search = Search(
             self.estimator_.network_.head,
             empty.neighbors.algorithm,
-            Embedded(queries.embeddings, ids=queries.ids, times=queries.times),
+            replace(queries, network=None, row_labels=None, added=None, inputs=None),
             len(folder),
             n_neighbors,
             by_weight=name != "kneighbors",
+            eligibility=eligibility,
         )
         find: Callable = delayed(search_shard)
         results = Parallel(self.n_jobs)(find(entry, search) for entry in folder.shards)

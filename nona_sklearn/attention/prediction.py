@@ -97,7 +97,8 @@ def compare_nearest(
     else:
         similarity = similarity.gather(1, positions)
     similarity = similarity.masked_fill(nearness == -math.inf, -math.inf)
-    return Candidates.of_search(similarity, positions, len(neighbors), excluded)
+    n_admitted = len(neighbors) - count_excluded(excluded, len(query))
+    return Candidates.of_search(similarity, positions, len(neighbors), n_admitted)
 
 
 def nearest_by_l2(
@@ -509,13 +510,12 @@ class Candidates:
         similarity: Tensor,
         positions: Tensor,
         n_rows: int,
-        excluded: Excluded,
+        n_admitted: Tensor,
         nearest: Tensor | None = None,
     ) -> Candidates:
-        """What an index finds among so many rows, some of which are excluded."""
-        n_admitted = n_rows - count_excluded(excluded, len(similarity))[:, None]
+        """What an index finds among so many rows, some of which, (q,), are admitted."""
         positions = positions.masked_fill(similarity == -math.inf, n_rows)
-        return cls(similarity, positions, n_admitted.to(positions.device), nearest)
+        return cls(similarity, positions, n_admitted[:, None].to(positions.device), nearest)
 
     def first(self, k: int) -> Candidates:
         """The k nearest of them."""

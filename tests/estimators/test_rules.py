@@ -25,6 +25,7 @@ from nona_sklearn import (
     NeighborsReport,
     NONAClassifier,
     NONARegressor,
+    ShardedNeighbors,
     SoftStepKNeighborsClassifier,
     SoftStepKNeighborsRegressor,
     TableEncoder,
@@ -258,6 +259,91 @@ def test_levels_keep_their_rows():
     assert_array_equal(estimator.neighbor_weights(NEW).toarray() > 0, expected)
 
 
+def test_ordered_categories_differ_by_levels():
+    """Levels without a row count; a level that the order lacks is missing."""
+    order = ["poor", "fair", "good", "best"]
+    grades = np.array(["poor", "good", "best"])[np.arange(N) % 3]
+    table = X.assign(grade=pd.Categorical(grades, order, ordered=True))
+    queries = NEW.assign(
+        grade=pd.Categorical(["fair", "best", "new"], [*order, "new"], ordered=True)
+    )
+    estimator = clone(ALL_WEIGH).fit(table, y, eligibility=within("grade", 1))
+    admitted = [["poor", "good"], ["good", "best"], []]
+    expected = [np.isin(grades, near) for near in admitted]
+    assert_array_equal(estimator.neighbor_weights(queries).toarray() > 0, expected)
+    estimator.remove_neighbors(ids=np.flatnonzero(grades == "poor"))
+    assert_array_equal(
+        estimator.neighbor_weights(queries).toarray() > 0,
+        np.array(expected)[:, grades != "poor"],
+    )
+    with pytest.raises(ValueError, match="ordered category, got one of kind 'category'"):
+        clone(ALL_WEIGH).fit(X, y, eligibility=within("district", 1))
+
+
+def test_embedded_queries_keep_their_levels():
+    """Rows that come and go after queries were embedded number the levels anew."""
+    estimator = clone(ALL_WEIGH).fit(X, y, eligibility=same("district"))
+    embedded = estimator.embed(NEW)
+    estimator.add_neighbors(NEW.iloc[[2]].set_axis(["s"]), [100.0])
+    estimator.remove_neighbors(ids=np.flatnonzero(X["district"] == X["district"].iloc[0]))
+    weights = estimator.neighbor_weights(embedded).toarray()
+    assert_array_equal(weights, estimator.neighbor_weights(NEW).toarray())
+    assert weights[2, -1] == 1
+
+
+GAPS = X.assign(
+    age=X["age"].where(np.arange(N) % 7 > 0), district=X["district"].where(np.arange(N) % 5 > 0)
+)
+PLACES = GAPS.assign(lat=rng.uniform(-1, 1, N), long=rng.uniform(-1, 1, N))
+REACHING = [
+    same("district"),
+    within("age", 3) & same("district"),
+    within("age", 9) & within("age", 3),
+    within("age", 9, before=True) | within("age", 1),
+    same("district") | within("age", 1),
+    ~within("age", 9),
+    differs("district") & within("age", 9),
+    distance("lat", "long") < 30_000,
+    (distance("lat", "long") <= 60_000) & same("district"),
+    distance("lat", "long") > 60_000,
+    within("age", 1).at_least(4, relax=[within("age", 3), same("district")]),
+    within("age", 1).at_least(4, relax=[within("age", 3)]),
+]
+
+
+@pytest.fixture(scope="module")
+def with_gaps():
+    """Estimators whose blocks of queries are small."""
+    rule = same("district") | within("age", 1) | (distance("lat", "long") < 1)
+    return {
+        name: SoftStepKNeighborsRegressor(5, similarity=name, max_iter=1, **PLAIN).fit(
+            PLACES, y, eligibility=rule
+        )
+        for name in ("l2", "dot")
+    }
+
+
+@pytest.mark.parametrize("rule", REACHING, ids=repr)
+def test_rows_beyond_reach_are_not_compared(rule, with_gaps, monkeypatch):
+    """A search under a rule finds what it finds under the mask of all pairs, gaps included."""
+    monkeypatch.setattr("inner.inference.evaluation.SEARCHED_QUERIES", 8)
+    for estimator in with_gaps.values():
+        stored = estimator.bank_.rule.replaced_by(rule)
+        numbers = estimator.bank_.neighbors.compared
+        for queries, excluded in ((PLACES, None), (None, torch.eye(N, dtype=torch.bool))):
+            mask = stored(numbers, numbers, excluded).numpy()
+            assert 0 < mask.sum() < mask.size
+            found, expected = (
+                estimator.kneighbors(queries, 9, eligibility=each) for each in (rule, mask)
+            )
+            for array, wanted in zip(found, expected, strict=True):
+                assert_array_equal(array, wanted)
+            assert_array_equal(
+                estimator.predict(queries, eligibility=rule),
+                estimator.predict(queries, eligibility=mask),
+            )
+
+
 def test_a_row_counts_for_itself_in_no_wider_rule():
     def none(queries, rows):
         return np.zeros((len(queries["age"]), len(rows["age"])), dtype=bool)
@@ -341,10 +427,22 @@ def test_errors_of_queries():
         plain.predict(NEW, eligibility=RULE)
 
 
-def test_shards_and_graphs_refuse_a_rule(tmp_path):
+def test_shards_forget_the_name_of_a_district_with_its_last_row(tmp_path):
+    knn = SoftStepKNeighborsRegressor(2, **PLAIN).fit(X, y, eligibility=same("district"))
+    save_shards(knn, tmp_path / "shards", 3)
+    sharded = ShardedNeighbors(tmp_path / "shards")
+    for removed, is_known in ((None, True), ("s", False)):
+        if removed is None:
+            sharded.add_neighbors(NEW.iloc[[2]].set_axis(["s"]), [100.0])
+        else:
+            sharded.remove_neighbors(names=removed)
+        assert_allclose(sharded.predict(NEW)[2], 100.0 if is_known else np.nan)
+        files = [path.read_bytes() for path in (tmp_path / "shards").rglob("*.safetensors")]
+        assert any(b"east" in content for content in files) == is_known
+
+
+def test_graphs_refuse_a_rule(tmp_path):
     knn = SoftStepKNeighborsRegressor(3, **PLAIN).fit(X, y, eligibility=RULE)
-    with pytest.raises(ValueError, match="eligibility must be None in fit for shards"):
-        save_shards(knn, tmp_path / "shards", 2)
     with pytest.raises(ValueError, match="eligibility must be None in fit for an ONNX graph"):
         export_onnx(knn, tmp_path / "graph.onnx")
 

@@ -28,6 +28,7 @@ from nona_sklearn import (
     save,
     save_shards,
 )
+from nona_sklearn.eligibility import Eligibility, differs, same, within
 from nona_sklearn.weighting import SparseSoftmax
 
 # Stored rows are explained on purpose.
@@ -68,7 +69,7 @@ class Case:
 
     def fit(self, n_rows=N):
         options = {
-            name: value if isinstance(value, str) else value[:n_rows]
+            name: value if isinstance(value, str | Eligibility) else value[:n_rows]
             for name, value in self.options.items()
         }
         return clone(self.estimator).fit(self.X[:n_rows], self.y[:n_rows], **options)
@@ -87,6 +88,9 @@ CASES = {
     "sparse": Case(NONARegressor(**ONE), X=SPARSE, queries=SPARSE[:9].tocoo()),
     "features of a table": of_table(NONARegressor(**QUICK)),
     "table, times": of_table(NONARegressor(**TWO), rows=DATED, times="day"),
+    "table, rule": of_table(
+        NONARegressor(**ONE), eligibility=same("kind") & within("a", 1.0), **WEIGHTS
+    ),
 }
 SLOW = {
     **{
@@ -166,7 +170,7 @@ CALLS = {
 
 #: Calls that take long, or features of a table.
 OF_TABLES = "attribute", "explain, features", "influence"
-ON_DASK = "networks", "classes", "table, l1", "table, times"
+ON_DASK = "networks", "classes", "table, l1", "table, times", "table, rule"
 
 
 @cache
@@ -329,6 +333,25 @@ def test_quantiles_of_0_and_1_lie_among_the_values(bank, tmp_path):
 
 
 @BANKS_IN_FILES
+@pytest.mark.parametrize(
+    "rule", [differs("kind"), within("a", 0.3), within("a", 0.1).at_least(4)], ids=repr
+)
+def test_a_rule_of_a_call(rule, bank, tmp_path):
+    """A required number of rows is counted in all shards."""
+    estimator = fitted("table, rule")
+    one = opened(bank, estimator, tmp_path)
+    for queries in (TABLE_QUERIES, None):
+        for call in ("predict", "kneighbors", "heaviest_neighbors"):
+            arguments = () if call == "predict" else (9,)
+            expected = getattr(estimator, call)(queries, *arguments, eligibility=rule)
+            found = getattr(one, call)(queries, *arguments, eligibility=rule)
+            assert_same(found, expected, bank, call)
+    if bank == "shards":
+        with pytest.raises(TypeError, match=r"eligibility must be a rule .* for shards, got arr"):
+            one.predict(TABLE_QUERIES, eligibility=np.ones((30, N), dtype=bool))
+
+
+@BANKS_IN_FILES
 def test_influences_of_rows_on_each_other(bank, tmp_path):
     estimator = NONARegressor(similarity="l2", **TWO).fit(X[:20], Y[:20])
     one = opened(bank, estimator, tmp_path)
@@ -340,6 +363,7 @@ def test_influences_of_rows_on_each_other(bank, tmp_path):
 EDITED = {
     "table, groups": of_table(NONARegressor(**ONE), groups=np.arange(N) // 2),
     "table, times": of_table(NONARegressor(**ONE), rows=DATED, times="day"),
+    "table, rule": of_table(NONARegressor(**ONE), eligibility=same("kind")),
     "class weights": Case(NONAClassifier(class_weight="balanced", **ONE), KIND, options={}),
     "kernel": Case(NONARegressor(trend="kernel", **ONE), options={}),
     "kernel, classes": Case(NONAClassifier(trend="kernel", **ONE), KIND, options={}),
