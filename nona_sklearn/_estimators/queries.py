@@ -285,14 +285,18 @@ def with_rows(evaluation: Evaluation) -> Evaluation:
         return evaluation
     which = isolated.nonzero()[:, 0].tolist()
     rule = exclusion.rule.rule if isinstance(exclusion, RuleExclusion) else None
+    by = "the mask" if rule is None else repr(rule)
     message = (
-        f"{len(which)} of {len(evaluation)} queries have too few eligible rows by "
-        f"{'the mask' if rule is None else repr(rule):.200}, such as query {which[0]}"
+        f"too few rows are eligible by {by:.200} for {len(which)} of {len(evaluation)} queries, "
+        f"such as query {which[0]}"
     )
     if isinstance(rule, Required) and rule.on_fewer == "raise":
         raise ValueError(message)
-    unknown = "of which nothing is known: NaN, or equal probabilities"
-    warnings.warn(f"{message}, {unknown}", UserWarning, stacklevel=4)
+    warnings.warn(
+        f"{message}: their numbers are NaN, their classes equally probable",
+        UserWarning,
+        stacklevel=4,
+    )
     return evaluation
 
 

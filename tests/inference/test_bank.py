@@ -31,8 +31,11 @@ from nona_sklearn import (
 from nona_sklearn.eligibility import Eligibility, differs, same, within
 from nona_sklearn.weighting import SparseSoftmax
 
-# Stored rows are explained on purpose.
-pytestmark = pytest.mark.filterwarnings("ignore:.* whose own target")
+# Stored rows are explained on purpose, and some queries have no eligible row.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.* whose own target"),
+    pytest.mark.filterwarnings("ignore:too few rows are eligible"),
+]
 
 N = 150
 QUICK = {"max_iter": 2, "random_state": 0}
