@@ -18,7 +18,6 @@ five years of a query nor outside of them.
 
 from __future__ import annotations
 
-import math
 import operator
 import sys
 from abc import ABC, abstractmethod
@@ -31,12 +30,12 @@ from typing import Any, Protocol
 import numpy as np
 from scipy.spatial.distance import cdist
 
+from ._utils.globe import LIMITS, check_degrees, chord, on_globe
 from ._utils.storable import storable
 from ._utils.validation import check_flag, is_real, is_whole
 
 __all__ = ["Eligibility", "differs", "distance", "pairs", "same", "within"]
 
-EARTH_RADIUS = 6_371_008.8  # metres, the mean radius
 TIMES = "date", "duration"  # kinds of columns that are in seconds
 SIGNS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 OPPOSITE = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "&": "|", "|": "&"}
@@ -350,18 +349,12 @@ class Near(Eligibility):
     def check(self, column: Any, kind: str, values: np.ndarray) -> None:
         if kind not in ("number", "empty"):
             raise ValueError(f"{self!r} needs numbers in column {column!r}, got {kind!r}")
-        limit = 90 if column == self.latitude else 360
-        if len(beyond := values[abs(values) > limit]):
-            raise ValueError(
-                f"{self!r} needs degrees from {-limit} to {limit} in column {column!r}, got "
-                f"{beyond[0]:g}"
-            )
+        check_degrees(column, values, LIMITS[self.columns.index(column)], repr(self))
 
     def __call__(self, compared: Compared) -> np.ndarray:
-        length = chords(*map(compared.numbers, self.columns))
-        # An arc grows with its chord, which takes no trigonometry for a pair.
-        limit = 2 * math.sin(min(self.metres / EARTH_RADIUS, math.pi) / 2)
-        return SIGNS[self.sign](length, limit)
+        places = zip(*map(compared.numbers, self.columns), strict=True)
+        lengths = cdist(*(on_globe(*place) for place in places))
+        return SIGNS[self.sign](lengths, chord(self.metres))
 
     def __invert__(self) -> Eligibility:
         return replace(self, sign=OPPOSITE[self.sign])
@@ -405,22 +398,6 @@ class Pairs(Comparison):
 def _against(query: np.ndarray, row: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return numbers (q,) and (n,) as (q, 1) and (1, n)."""
     return query[:, None], row[None]
-
-
-def chords(
-    latitudes: tuple[np.ndarray, np.ndarray], longitudes: tuple[np.ndarray, np.ndarray]
-) -> np.ndarray:
-    """Return distances (q, n) through a globe of radius 1, of places in degrees."""
-    query, row = (_on_globe(*place) for place in zip(latitudes, longitudes, strict=True))
-    return cdist(query, row)
-
-
-def _on_globe(latitude: np.ndarray, longitude: np.ndarray) -> np.ndarray:
-    """Return places as vectors (n, 3) of length 1."""
-    latitude, longitude = np.deg2rad(latitude), np.deg2rad(longitude)
-    ring = np.cos(latitude)
-    vectors = ring * np.cos(longitude), ring * np.sin(longitude), np.sin(latitude)
-    return np.stack(vectors, axis=1)
 
 
 # -- what users call ---------------------------------------------------------------------------

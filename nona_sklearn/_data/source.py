@@ -23,6 +23,7 @@ from sklearn.utils import check_array
 from sklearn.utils.validation import _num_samples, check_is_fitted, validate_data
 from torch import Tensor
 
+from .._utils.globe import N_BLOCKS, spatial_blocks
 from .._utils.precision import STORED
 from .._utils.storable import storable
 from .._utils.tables import rows_of
@@ -344,6 +345,10 @@ class TableSource:
         X = check_table(self.estimator, X, reset=True, ensure_min_samples=2, accept_sparse=True)
         if issparse(X) and isinstance(self.encoder, TableEncoder):
             categories = self.encoder.categorical_features
+            if self.encoder.places is not None:
+                raise ValueError(
+                    f"places must be None where X is sparse, got {self.encoder.places!r:.80}"
+                )
             texts = self.encoder.text_features
             if categories is not None and not isinstance(categories, str):
                 raise ValueError(
@@ -396,6 +401,18 @@ class TableSource:
         """Return encoded queries, (n, n_features), after validation."""
         return torch.cat([encoded for _, encoded in self.blocks(X)])
 
+    @property
+    def has_places(self) -> bool:
+        """Return whether two columns of the table are coordinates."""
+        return isinstance(self.encoder, TableEncoder) and self.encoder.places is not None
+
+    def spatial_blocks(self, X: Any) -> np.ndarray | None:
+        """Return spatial blocks (n,) of valid training rows, or None without places."""
+        if not self.has_places:
+            return None
+        vectors = TableEncoding.of(self.encoder).places(read_again(self.estimator, X))
+        return spatial_blocks(vectors, N_BLOCKS)
+
     def levels(self, X: Any) -> np.ndarray | None:
         """Return codes of the levels of valid rows, int32 (n, n_categories), or None."""
         if not isinstance(self.encoder, TableEncoder):
@@ -435,6 +452,7 @@ class RowsSource:
     """Pass rows of any kind, such as images or texts, to a feature extractor in batches."""
 
     collate_fn: Any = None  # function that makes a batch from a list of rows
+    has_places = False
 
     def store(self, estimator: Any) -> None:
         """Set the fitted attributes of an estimator, and remove attributes of tables."""
@@ -472,7 +490,7 @@ class RowsSource:
         """Return None: there are no categorical columns."""
         return
 
-    unknown_levels = levels
+    unknown_levels = spatial_blocks = levels
 
 
 Source = TableSource | RowsSource

@@ -21,6 +21,7 @@ from .._data.training_data import TrainingData
 from .._inference.held_out import outputs_by_chance
 from .._inference.relations import Relation, related_factor
 from .._training.loop import most_are_in_vain
+from .._utils.globe import LIMITS, N_BLOCKS, on_globe, spatial_blocks
 from .queries import embed_unknown, trained
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 #: Least number of values of identifiers, such as numbers of persons, and bounds of the mean number
 #: of rows per value.
 LEAST_VALUES, ROWS_OF_A_VALUE = 30, (2, 20)
+COORDINATES = ("latitude", "lat"), ("longitude", "lon", "lng", "long")  # names of columns
 LEAST_TWINS = 0.01  # least share of rows with an equal row
 MOST_COLUMNS, MOST_ROWS = 5, 100_000  # in which relations are searched
 #: A column is a lag of the targets if this share of a sample of rows holds an earlier target.
@@ -162,6 +164,7 @@ def _candidates(columns: list[Column], data: TrainingData) -> Iterator[Candidate
                 "If new rows are not copies of these, drop copies, or pass groups to fit, with a "
                 "group for each set of copies.",
             )
+    yield from _of_places(columns)
     yield from islice(_of_columns(columns), MOST_COLUMNS)
     if _is_sorted(data.values):  # adjacent rows are then similar anyway
         return
@@ -170,6 +173,28 @@ def _candidates(columns: list[Column], data: TrainingData) -> Iterator[Candidate
         "Rows that are next to each other in X",
         "If predictions are for later rows, pass times to fit; if they are for new groups of "
         "rows, such as other persons or places, pass groups.",
+    )
+
+
+def _of_places(columns: list[Column]) -> Iterator[Candidate]:
+    """Yield the relation of rows of one block, if two columns have the names of coordinates."""
+    named = {
+        str(column.name).lower(): column for column in columns if column.kind == "number"
+    }
+    pair = [next((named[n] for n in names if n in named), None) for names in COORDINATES]
+    latitude, longitude = pair
+    if latitude is None or longitude is None:
+        return
+    degrees = latitude.values, longitude.values
+    if any((abs(values) > limit).any() for values, limit in zip(degrees, LIMITS, strict=True)):
+        return
+    blocks = spatial_blocks(on_globe(*degrees), N_BLOCKS)
+    yield Candidate(
+        Relation(labels=blocks),
+        "Rows of near places",
+        "If predictions are for new places, set "
+        f"table_encoder__places={(latitude.name, longitude.name)}, and cross-validate with "
+        "nona_sklearn.model_selection.SpatialKFold.",
     )
 
 

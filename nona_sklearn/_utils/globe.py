@@ -1,0 +1,60 @@
+"""Places on a globe: their vectors, distances and blocks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from sklearn.cluster import KMeans
+
+EARTH_RADIUS = 6_371_008.8  # metres, the mean radius
+N_BLOCKS = 20  # blocks of places that are validated together
+LIMITS = 90, 360  # degrees of latitude and longitude
+
+
+def check_degrees(column: Any, values: np.ndarray, limit: int, name: str) -> None:
+    """Raise if a latitude or longitude in a column is beyond a limit; NaN is not."""
+    if len(beyond := values[abs(values) > limit]):
+        raise ValueError(
+            f"{name} needs degrees from {-limit} to {limit} in column {column!r}, got "
+            f"{beyond[0]:g}"
+        )
+
+
+def on_globe(latitude: np.ndarray, longitude: np.ndarray) -> np.ndarray:
+    """Return places in degrees as vectors (n, 3) of length 1."""
+    latitude, longitude = np.deg2rad(latitude), np.deg2rad(longitude)
+    ring = np.cos(latitude)
+    vectors = ring * np.cos(longitude), ring * np.sin(longitude), np.sin(latitude)
+    return np.stack(vectors, axis=1)
+
+
+def read_places(columns: Sequence[Any], degrees: Sequence[np.ndarray]) -> np.ndarray:
+    """Return checked latitudes and longitudes of two columns as vectors (n, 3), NaN for gaps."""
+    for column, values, limit in zip(columns, degrees, LIMITS, strict=True):
+        check_degrees(column, values, limit, "places")
+    return on_globe(*degrees)
+
+
+def chord(metres: float) -> float:
+    """Return the distance through a globe of radius 1 of places so far apart along an arc.
+
+    A chord grows with its arc, and takes no trigonometry for a pair of places.
+    """
+    return 2 * math.sin(min(metres / EARTH_RADIUS, math.pi) / 2)
+
+
+def spatial_blocks(vectors: np.ndarray, n_blocks: int, random_state: Any = 0) -> np.ndarray:
+    """Return the numbers (n,) of compact blocks of places, given as vectors (n, 3).
+
+    Fewer distinct places are blocks by themselves. A missing place is a block by itself.
+    """
+    known = ~np.isnan(vectors).any(axis=1)
+    n_places = len(np.unique(vectors[known], axis=0))
+    blocks = np.arange(len(vectors)) + n_blocks
+    if n_places:
+        clusters = KMeans(min(n_blocks, n_places), n_init=1, random_state=random_state)
+        blocks[known] = clusters.fit_predict(vectors[known])
+    return blocks
