@@ -13,7 +13,7 @@ from sklearn.utils import check_random_state
 from ._data.columns import read_columns
 from ._data.table_encoder import read_pair
 from ._data.tables import as_dense
-from ._utils.globe import N_BLOCKS, chord, spatial_blocks
+from ._utils.globe import N_BLOCKS, block_centers, blocks_of, chord
 from ._utils.tables import is_frame
 from ._utils.validation import check_integer, is_real
 
@@ -32,9 +32,9 @@ class SpatialKFold(BaseCrossValidator):
     n_splits : int, default=5
         Number of folds, at least 2.
     places : tuple of two str or int, default=("latitude", "longitude")
-        Columns of `X` with the latitude and the longitude in degrees, by name or number. A row
-        whose place is missing is a block by itself.
-    n_blocks : int, default=20
+        Columns of `X` with the latitude and the longitude in degrees, by name or number. Rows
+        without a place are one block.
+    n_blocks : int, default=12
         Number of blocks, at least `n_splits`. Blocks should be about as large as the regions
         without rows in which predictions are needed: the error grows with the distance.
     buffer : float, default=0.0
@@ -120,9 +120,9 @@ class SpatialKFold(BaseCrossValidator):
         columns = [*read_columns(X if is_frame(X) else np.asarray(X))]
         _, vectors = read_pair(columns, self.places)
         random_state = check_random_state(self.random_state)
-        blocks = spatial_blocks(vectors, self.n_blocks, random_state)
+        centers = block_centers(vectors, self.n_blocks, random_state)
         folds = GroupKFold(self.n_splits, shuffle=True, random_state=random_state)
-        for train, test in folds.split(vectors, groups=blocks):
+        for train, test in folds.split(vectors, groups=blocks_of(vectors, centers)):
             train = train[~_are_near(vectors[train], vectors[test], self.buffer)]
             if not len(train):
                 raise ValueError(f"buffer={self.buffer} leaves no training row in a fold")

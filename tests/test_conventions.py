@@ -19,6 +19,7 @@ from nona_sklearn import (
     embedding,
     explanation,
     losses,
+    model_selection,
     ranking,
     similarity,
     softstep,
@@ -37,7 +38,7 @@ FLOORS = [
     {"datasets", "embedding", "losses", "softstep", "weighting"},
     {"attention"},
     {"_data"},
-    {"_trend"},
+    {"_trend", "model_selection"},
     {"_network", "targets"},
     {"_inference"},
     {"explanation"},
@@ -240,6 +241,7 @@ def public_objects():
         embedding,
         datasets,
         explanation,
+        model_selection,
         targets,
     ):
         for name in module.__all__:

@@ -23,7 +23,7 @@ from sklearn.utils import check_array
 from sklearn.utils.validation import _num_samples, check_is_fitted, validate_data
 from torch import Tensor
 
-from .._utils.globe import N_BLOCKS, spatial_blocks
+from .._utils.globe import N_BLOCKS, block_centers, blocks_of
 from .._utils.precision import STORED
 from .._utils.storable import storable
 from .._utils.tables import rows_of
@@ -406,12 +406,20 @@ class TableSource:
         """Return whether two columns of the table are coordinates."""
         return isinstance(self.encoder, TableEncoder) and self.encoder.places is not None
 
-    def spatial_blocks(self, X: Any) -> np.ndarray | None:
+    def fit_blocks(self, X: Any) -> np.ndarray | None:
         """Return spatial blocks (n,) of valid training rows, or None without places."""
         if not self.has_places:
             return None
         vectors = TableEncoding.of(self.encoder).places(read_again(self.estimator, X))
-        return spatial_blocks(vectors, N_BLOCKS)
+        self.encoder.block_centers_ = block_centers(vectors, N_BLOCKS)
+        return blocks_of(vectors, self.encoder.block_centers_)
+
+    def blocks_of(self, X: Any) -> np.ndarray | None:
+        """Return spatial blocks (n,) of valid rows, or None if fit has made none."""
+        if not hasattr(self.encoder, "block_centers_"):
+            return None
+        vectors = TableEncoding.of(self.encoder).places(read_again(self.estimator, X))
+        return blocks_of(vectors, self.encoder.block_centers_)
 
     def levels(self, X: Any) -> np.ndarray | None:
         """Return codes of the levels of valid rows, int32 (n, n_categories), or None."""
@@ -490,7 +498,7 @@ class RowsSource:
         """Return None: there are no categorical columns."""
         return
 
-    unknown_levels = spatial_blocks = levels
+    unknown_levels = fit_blocks = blocks_of = levels
 
 
 Source = TableSource | RowsSource

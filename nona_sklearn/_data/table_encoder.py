@@ -153,7 +153,6 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
         ],
         "places": ["array-like", None],
     }
-    places: Any = None  # of a pickle of an earlier version
 
     def __init__(
         self,
@@ -305,6 +304,9 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
         for name in TableEncoding.of(self).output_names(names):  # a level may be called "missing"
             unique[free_name(name, unique, mark="_")] = None
         return np.array([*unique], dtype=object)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__({"places": None} | state)  # a pickle of an earlier version has none
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -153,7 +153,7 @@ class TrainingData:
             groups = check_groups(groups, selection.n_given)[selection.indices]
             group_names, codes = number_groups(groups)
             group_codes = torch.from_numpy(codes)
-        elif (blocks := source.spatial_blocks(table)) is not None:
+        elif (blocks := source.fit_blocks(table)) is not None:
             group_names, block_codes = number_groups(blocks, "places")
         row_times = None
         if given_times is not None and time is not None:

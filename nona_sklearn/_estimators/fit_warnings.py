@@ -21,7 +21,7 @@ from .._data.training_data import TrainingData
 from .._inference.held_out import outputs_by_chance
 from .._inference.relations import Relation, related_factor
 from .._training.loop import most_are_in_vain
-from .._utils.globe import LIMITS, N_BLOCKS, on_globe, spatial_blocks
+from .._utils.globe import LIMITS, N_BLOCKS, block_centers, blocks_of, on_globe
 from .queries import embed_unknown, trained
 
 if TYPE_CHECKING:
@@ -188,7 +188,8 @@ def _of_places(columns: list[Column]) -> Iterator[Candidate]:
     degrees = latitude.values, longitude.values
     if any((abs(values) > limit).any() for values, limit in zip(degrees, LIMITS, strict=True)):
         return
-    blocks = spatial_blocks(on_globe(*degrees), N_BLOCKS)
+    vectors = on_globe(*degrees)
+    blocks = blocks_of(vectors, block_centers(vectors, N_BLOCKS))
     yield Candidate(
         Relation(labels=blocks),
         "Rows of near places",

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from scipy.spatial.distance import cdist
 from sklearn.cluster import KMeans
 
 EARTH_RADIUS = 6_371_008.8  # metres, the mean radius
-N_BLOCKS = 20  # blocks of places that are validated together
+N_BLOCKS = 12  # blocks of places that are validated together
 LIMITS = 90, 360  # degrees of latitude and longitude
 
 
@@ -46,15 +47,19 @@ def chord(metres: float) -> float:
     return 2 * math.sin(min(metres / EARTH_RADIUS, math.pi) / 2)
 
 
-def spatial_blocks(vectors: np.ndarray, n_blocks: int, random_state: Any = 0) -> np.ndarray:
-    """Return the numbers (n,) of compact blocks of places, given as vectors (n, 3).
+def block_centers(vectors: np.ndarray, n_blocks: int, random_state: Any = 0) -> np.ndarray:
+    """Return the centres (k, 3) of compact blocks of places (n, 3), as many as there are places."""
+    places = vectors[~np.isnan(vectors).any(axis=1)]
+    n_blocks = min(n_blocks, len(np.unique(places, axis=0)))
+    if not n_blocks:
+        return places
+    return KMeans(n_blocks, n_init=1, random_state=random_state).fit(places).cluster_centers_
 
-    Fewer distinct places are blocks by themselves. A missing place is a block by itself.
-    """
+
+def blocks_of(vectors: np.ndarray, centers: np.ndarray) -> np.ndarray:
+    """Return the numbers (n,) of the nearest centres of places (n, 3), -1 for a missing place."""
+    blocks = np.full(len(vectors), -1)
     known = ~np.isnan(vectors).any(axis=1)
-    n_places = len(np.unique(vectors[known], axis=0))
-    blocks = np.arange(len(vectors)) + n_blocks
-    if n_places:
-        clusters = KMeans(min(n_blocks, n_places), n_init=1, random_state=random_state)
-        blocks[known] = clusters.fit_predict(vectors[known])
+    if len(centers):
+        blocks[known] = cdist(vectors[known], centers).argmin(axis=1)
     return blocks
