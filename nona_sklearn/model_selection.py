@@ -13,7 +13,7 @@ from sklearn.utils import check_random_state
 from ._data.columns import read_columns
 from ._data.table_encoder import read_pair
 from ._data.tables import as_dense
-from ._utils.globe import N_BLOCKS, block_centers, blocks_of, chord
+from ._utils.globe import block_centers, blocks_of, chord
 from ._utils.tables import is_frame
 from ._utils.validation import check_integer, is_real
 
@@ -34,7 +34,7 @@ class SpatialKFold(BaseCrossValidator):
     places : tuple of two str or int, default=("latitude", "longitude")
         Columns of `X` with the latitude and the longitude in degrees, by name or number. Rows
         without a place are one block.
-    n_blocks : int, default=12
+    n_blocks : int, default=20
         Number of blocks, at least `n_splits`. Blocks should be about as large as the regions
         without rows in which predictions are needed: the error grows with the distance.
     buffer : float, default=0.0
@@ -62,7 +62,7 @@ class SpatialKFold(BaseCrossValidator):
         n_splits: int = 5,
         *,
         places: Any = ("latitude", "longitude"),
-        n_blocks: int = N_BLOCKS,
+        n_blocks: int = 20,
         buffer: float = 0.0,
         random_state: Any = None,
     ):

@@ -481,9 +481,7 @@ def read_pair(columns: list[Column], places: Any) -> tuple[tuple[int, int], np.n
                 f"places must name columns of numbers, in degrees, and {column.label} holds "
                 f"{column.contents}{column.example}"
             )
-    vectors = read_places(
-        (latitude.name, longitude.name), (latitude.values, longitude.values)
-    )
+    vectors = read_places((latitude.name, longitude.name), (latitude.values, longitude.values))
     return (pair[0], pair[1]), vectors
 
 

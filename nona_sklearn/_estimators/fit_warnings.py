@@ -178,9 +178,7 @@ def _candidates(columns: list[Column], data: TrainingData) -> Iterator[Candidate
 
 def _of_places(columns: list[Column]) -> Iterator[Candidate]:
     """Yield the relation of rows of one block, if two columns have the names of coordinates."""
-    named = {
-        str(column.name).lower(): column for column in columns if column.kind == "number"
-    }
+    named = {str(column.name).lower(): column for column in columns if column.kind == "number"}
     pair = [next((named[n] for n in names if n in named), None) for names in COORDINATES]
     latitude, longitude = pair
     if latitude is None or longitude is None:

@@ -11,7 +11,7 @@ from scipy.spatial.distance import cdist
 from sklearn.cluster import KMeans
 
 EARTH_RADIUS = 6_371_008.8  # metres, the mean radius
-N_BLOCKS = 12  # blocks of places that are validated together
+N_BLOCKS = 12  # blocks of places that fit holds out together
 LIMITS = 90, 360  # degrees of latitude and longitude
 
 

@@ -33,7 +33,9 @@ def distances(rows):
 def waves(n_rows=300, seed=0):
     """A smooth function of the places, with a little noise."""
     rng = np.random.default_rng(seed)
-    X = table(rng.uniform(45, 53, n_rows), rng.uniform(5, 17, n_rows), area=rng.normal(size=n_rows))
+    X = table(
+        rng.uniform(45, 53, n_rows), rng.uniform(5, 17, n_rows), area=rng.normal(size=n_rows)
+    )
     y = np.sin(1.5 * X["latitude"]) * np.cos(X["longitude"]) + 0.1 * rng.normal(size=n_rows)
     return X, y.to_numpy()
 
