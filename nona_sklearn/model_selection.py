@@ -23,7 +23,7 @@ __all__ = ["SpatialKFold"]
 class SpatialKFold(BaseCrossValidator):
     """Split rows by spatial blocks, so that scores are those of new places.
 
-    K-means divides the places into compact blocks, and each fold tests some of the blocks. Training
+    K-means divides the places into compact blocks, and a fold tests some of the blocks. Training
     rows within the buffer of a test row are left out. Where near rows are alike, random folds
     promise more than new places will get.
 
@@ -55,6 +55,7 @@ class SpatialKFold(BaseCrossValidator):
     >>> X = pd.DataFrame(rng.uniform((40, 5), (50, 15), (200, 2)), columns=["lat", "lon"])
     >>> folds = SpatialKFold(3, places=("lat", "lon"), buffer=50_000, random_state=0)
     >>> [(len(train), len(test)) for train, test in folds.split(X)]
+    [(123, 71), (124, 71), (136, 58)]
     """
 
     def __init__(

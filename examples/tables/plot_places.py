@@ -32,7 +32,7 @@ for name, encoder in encoders.items():
 
 figure, axes = plt.subplots(1, 3, figsize=(10, 4), sharex=True, sharey=True, layout="constrained")
 train, test = folds[0]
-axes[0].scatter(X["long"], X["lat"], s=4, color="lightgray", label="buffer")
+axes[0].scatter(X["long"], X["lat"], s=4, color="gray", label="buffer")
 for rows, label in ((train, "training"), (test, "test")):
     axes[0].scatter(X["long"].iloc[rows], X["lat"].iloc[rows], s=4, label=label)
 axes[0].set(title="the first fold", xlabel="longitude", ylabel="latitude")

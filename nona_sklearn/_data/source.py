@@ -408,18 +408,23 @@ class TableSource:
 
     def fit_blocks(self, X: Any) -> np.ndarray | None:
         """Return spatial blocks (n,) of valid training rows, or None without places."""
-        if not self.has_places:
+        if not isinstance(self.encoder, TableEncoder) or (places := self._places(X)) is None:
             return None
-        vectors = TableEncoding.of(self.encoder).places(read_again(self.estimator, X))
-        self.encoder.block_centers_ = block_centers(vectors, N_BLOCKS)
-        return blocks_of(vectors, self.encoder.block_centers_)
+        self.encoder.block_centers_ = block_centers(places, N_BLOCKS)
+        return self.blocks_of(X)
 
     def blocks_of(self, X: Any) -> np.ndarray | None:
         """Return spatial blocks (n,) of valid rows, or None if fit has made none."""
-        if not hasattr(self.encoder, "block_centers_"):
+        centers = getattr(self.encoder, "block_centers_", None)
+        if centers is None or (places := self._places(X)) is None:
             return None
-        vectors = TableEncoding.of(self.encoder).places(read_again(self.estimator, X))
-        return blocks_of(vectors, self.encoder.block_centers_)
+        return blocks_of(places, centers)
+
+    def _places(self, X: Any) -> np.ndarray | None:
+        """Return the places of valid rows, (n, 3), or None without places."""
+        if not isinstance(self.encoder, TableEncoder):
+            return None
+        return TableEncoding.of(self.encoder).places(read_again(self.estimator, X))
 
     def levels(self, X: Any) -> np.ndarray | None:
         """Return codes of the levels of valid rows, int32 (n, n_categories), or None."""

@@ -153,6 +153,7 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
         ],
         "places": ["array-like", None],
     }
+    block_centers_: np.ndarray  # (n_blocks, 3), which an estimator sets
 
     def __init__(
         self,

@@ -48,7 +48,7 @@ def chord(metres: float) -> float:
 
 
 def block_centers(vectors: np.ndarray, n_blocks: int, random_state: Any = 0) -> np.ndarray:
-    """Return the centres (k, 3) of compact blocks of places (n, 3), as many as there are places."""
+    """Return the centres (k, 3) of compact blocks of places (n, 3), as many as can differ."""
     places = vectors[~np.isnan(vectors).any(axis=1)]
     n_blocks = min(n_blocks, len(np.unique(places, axis=0)))
     if not n_blocks:
