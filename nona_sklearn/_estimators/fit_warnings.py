@@ -30,8 +30,9 @@ if TYPE_CHECKING:
 #: Least number of values of identifiers, such as numbers of persons, and bounds of the mean number
 #: of rows per value.
 LEAST_VALUES, ROWS_OF_A_VALUE = 30, (2, 20)
-COORDINATES = ("latitude", "lat"), ("longitude", "lon", "lng", "long")  # names of columns
 LEAST_TWINS = 0.01  # least share of rows with an equal row
+COORDINATES = ("latitude", "lat"), ("longitude", "lon", "lng", "long")  # names of columns
+FAR_BETTER = 2.0  # near places are alike in many tables, and new ones may be near known ones
 MOST_COLUMNS, MOST_ROWS = 5, 100_000  # in which relations are searched
 #: A column is a lag of the targets if this share of a sample of rows holds an earlier target.
 LEAST_LAGGED, LEAST_LAG_ROWS, N_LAG_ROWS, LARGEST_LAG = 0.8, 30, 200, 1000
@@ -128,7 +129,7 @@ def _of_errors(columns: list[Column], estimator: Any, training: Training) -> Ite
     """Yield messages about relations that reduce the errors of validation rows."""
     network, bank = trained(estimator)
     data, encoder = training.data, training.architecture.encoder
-    for relation, rows, remedy, column in _candidates(columns, data):
+    for relation, rows, remedy, column, least_factor in _candidates(columns, data):
         unrelated = None
         if isinstance(encoder, TableEncoder) and column is not None:
             X = data.sample.X
@@ -136,7 +137,7 @@ def _of_errors(columns: list[Column], estimator: Any, training: Training) -> Ite
             if encoder.features_[column].by_targets:
                 unrelated = embed_unknown(encoder, network, X, column).embeddings
         factor = related_factor(network.head, bank, training.splits, relation, unrelated)
-        if factor is not None:
+        if factor is not None and factor >= least_factor:
             yield (
                 f"{rows} predict each other better than other rows do: without them, the squared "
                 f"error of validation rows is {factor:,.1f} times as large, and so may be that of "
@@ -151,6 +152,7 @@ class Candidate(NamedTuple):
     rows: str  # the related rows, in words
     remedy: str
     column: int | None = None  # the column that shows the relation
+    least_factor: float = 1.0  # of the squared error without related rows
 
 
 def _candidates(columns: list[Column], data: TrainingData) -> Iterator[Candidate]:
@@ -194,6 +196,7 @@ def _of_places(columns: list[Column]) -> Iterator[Candidate]:
         "If predictions are for new places, set "
         f"table_encoder__places={(latitude.name, longitude.name)}, and cross-validate with "
         "nona_sklearn.model_selection.SpatialKFold.",
+        least_factor=FAR_BETTER,
     )
 
 
