@@ -36,6 +36,7 @@ BENCHMARKS = {
     "new_levels": ["pandas"],
     "onnx": ["pandas", "onnxruntime", "onnxscript"],
     "paper_ablation": ["pandas"],
+    "places": ["pandas"],
     "pictures": ["matplotlib", "pandas"],
     "predict": [],
     "published": ["pandas", "pyarrow", "catboost"],

@@ -31,12 +31,12 @@ from typing import Any, Protocol
 import numpy as np
 from scipy.spatial.distance import cdist
 
+from ._utils.globe import EARTH_RADIUS, LIMITS, check_degrees, chord, on_globe
 from ._utils.storable import storable
 from ._utils.validation import check_choice, check_flag, is_real, is_whole
 
 __all__ = ["Eligibility", "any_row", "differs", "distance", "pairs", "same", "within"]
 
-EARTH_RADIUS = 6_371_008.8  # metres, the mean radius
 ROUNDED_DEGREES = 1e-5  # a metre, by which no rounding of a distance is as large
 TIMES = "date", "duration"  # kinds of columns that are in seconds
 ORDERED = "ordered category"  # a kind of columns, which are numbered in their order
@@ -455,12 +455,7 @@ class Near(Eligibility):
     def check(self, column: Any, kind: str, values: np.ndarray) -> None:
         if kind not in ("number", "empty"):
             raise ValueError(f"{self!r} needs numbers in column {column!r}, got {kind!r}")
-        limit = 90 if column == self.latitude else 360
-        if len(beyond := values[abs(values) > limit]):
-            raise ValueError(
-                f"{self!r} needs degrees from {-limit} to {limit} in column {column!r}, got "
-                f"{beyond[0]:g}"
-            )
+        check_degrees(column, values, LIMITS[self.columns.index(column)], repr(self))
 
     @property
     def reach(self) -> dict[Any, float]:
@@ -469,10 +464,9 @@ class Near(Eligibility):
         return {self.latitude: math.degrees(self.metres / EARTH_RADIUS) + ROUNDED_DEGREES}
 
     def __call__(self, compared: Compared) -> np.ndarray:
-        length = chords(*map(compared.numbers, self.columns))
-        # An arc grows with its chord, which takes no trigonometry for a pair.
-        limit = 2 * math.sin(min(self.metres / EARTH_RADIUS, math.pi) / 2)
-        return SIGNS[self.sign](length, limit)
+        places = zip(*map(compared.numbers, self.columns), strict=True)
+        lengths = cdist(*(on_globe(*place) for place in places))
+        return SIGNS[self.sign](lengths, chord(self.metres))
 
     def __invert__(self) -> Eligibility:
         return replace(self, sign=OPPOSITE[self.sign])
@@ -516,28 +510,6 @@ class Pairs(Comparison):
 def _against(query: np.ndarray, row: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return numbers (q,) and (n,) as (q, 1) and (1, n)."""
     return query[:, None], row[None]
-
-
-def chords(
-    latitudes: tuple[np.ndarray, np.ndarray], longitudes: tuple[np.ndarray, np.ndarray]
-) -> np.ndarray:
-    """Return distances (q, n) through a globe of radius 1, of places in degrees."""
-    query, row = (_on_globe(*place) for place in zip(latitudes, longitudes, strict=True))
-    return cdist(query, row)
-
-
-def great_circle(start: np.ndarray, end: np.ndarray) -> np.ndarray:
-    """Return distances (m,) in metres of places, (m, 2) in degrees."""
-    chord = np.linalg.norm(_on_globe(*start.T) - _on_globe(*end.T), axis=1)
-    return 2 * EARTH_RADIUS * np.arcsin(np.minimum(chord / 2, 1))
-
-
-def _on_globe(latitude: np.ndarray, longitude: np.ndarray) -> np.ndarray:
-    """Return places as vectors (n, 3) of length 1."""
-    latitude, longitude = np.deg2rad(latitude), np.deg2rad(longitude)
-    ring = np.cos(latitude)
-    vectors = ring * np.cos(longitude), ring * np.sin(longitude), np.sin(latitude)
-    return np.stack(vectors, axis=1)
 
 
 # -- what users call ---------------------------------------------------------------------------

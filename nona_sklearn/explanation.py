@@ -20,6 +20,7 @@ from ._data.row_values import as_array
 from ._data.sample import Embedded
 from ._data.tables import ends_of_outputs
 from ._inference.evaluation import Evaluation
+from ._utils.globe import great_circle
 from ._utils.tables import (
     are_row_numbers,
     free_name,
@@ -32,7 +33,6 @@ from ._utils.tables import (
 )
 from ._utils.threads import cached_property
 from ._utils.validation import is_missing
-from .eligibility import great_circle
 
 __all__ = [
     "ComparedColumn",

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from inner.data import RuleColumns, StoredRule
 from sklearn.metrics.pairwise import haversine_distances
 
-from nona_sklearn.eligibility import EARTH_RADIUS, differs, distance, pairs, same, within
+from nona_sklearn.eligibility import differs, distance, pairs, same, within
 
+EARTH_RADIUS = 6_371_008.8  # metres, the mean radius
 STORED = pd.DataFrame(
     {
         "district": ["a", "b", "a", None],

@@ -17,6 +17,7 @@ KEYWORDS = {
     "intervals": "prediction intervals, quantiles, uncertainty, conformal prediction",
     "method": "how it works, formula, equation, algorithm, geometry",
     "neighbors": "explain prediction, shap, names of rows, caliper, exact matching, filter rows",
+    "places": "latitude, longitude, coordinates, spatial cross-validation, map, geography",
     "references": "cite, citation, bibliography, paper",
     "saving": "save model, load model, pickle, joblib, onnx, safetensors, skops",
     "scaling": "large data, memory, dask, shards, distributed, faiss, approximate search",

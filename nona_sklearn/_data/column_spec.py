@@ -13,6 +13,7 @@ from sklearn.decomposition import TruncatedSVD
 from sklearn.model_selection import KFold
 from sklearn.preprocessing import OneHotEncoder, TargetEncoder
 
+from .._utils.globe import EARTH_RADIUS
 from .._utils.storable import storable
 from .._utils.threads import snapshot
 from .._utils.validation import naming, object_array
@@ -282,6 +283,45 @@ class TextEncoder:
         return encoded
 
 
+# -- places ------------------------------------------------------------------------------------
+
+RADIUS = EARTH_RADIUS / 1000  # kilometres
+ROUNDED = 6  # decimals of kilometres: rounding errors of places on a line would become a feature
+LEAST_COSINE = 0.5  # within 60 degrees of the centre, a map of two axes tells places apart
+
+
+@storable
+@dataclass(frozen=True, eq=False)
+class Place:
+    """Store how a column of latitudes or longitudes is encoded, together with the other one.
+
+    Places of a region are kilometres east and north of their centre, as seen from above it.
+    Places of more than that are points in space: the longitude has the axes x and y of the
+    equator, the latitude the axis z of the poles.
+    """
+
+    pair: tuple[int, int]  # numbers of the columns of latitude and longitude
+    parts: tuple[str, ...]  # names of the axes
+    axes: np.ndarray  # (n_parts, 3)
+
+    @classmethod
+    def of_pair(cls, pair: tuple[int, int], vectors: np.ndarray) -> tuple[Place, Place]:
+        """Return how latitudes and longitudes are encoded, from training places (n, 3)."""
+        known = vectors[~np.isnan(vectors).any(axis=1)]
+        center = known.sum(axis=0)
+        if (known @ center > LEAST_COSINE * np.linalg.norm(center)).all() and center.any():
+            longitude = np.arctan2(center[1], center[0])
+            east = np.array([-np.sin(longitude), np.cos(longitude), 0.0])
+            north = np.cross(center / np.linalg.norm(center), east)
+            return cls(pair, ("north",), north[None]), cls(pair, ("east",), east[None])
+        x, y, z = np.eye(3)
+        return cls(pair, ("z",), z[None]), cls(pair, ("x", "y"), np.stack([x, y]))
+
+    def encode(self, vectors: np.ndarray) -> np.ndarray:
+        """Return kilometres along the axes, (n, n_parts), of places (n, 3)."""
+        return (RADIUS * vectors @ self.axes.T).round(ROUNDED)
+
+
 # -- columns -----------------------------------------------------------------------------------
 
 
@@ -295,6 +335,7 @@ class ColumnSpec:
     parts: tuple[str, ...] = ()  # parts of CALENDAR in which the dates of training rows vary
     text_features: TextEncoder | None = None
     by_targets: bool = False  # whether a level is encoded by the mean of the targets at it
+    place: Place | None = None  # how latitudes or longitudes are encoded
 
     @classmethod
     def of(cls, column: Column, vectorizer: Any = None) -> ColumnSpec:

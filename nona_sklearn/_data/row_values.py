@@ -194,12 +194,14 @@ def check_groups(groups: Any, n_rows: int) -> np.ndarray:
     return groups
 
 
-def number_groups(groups: Any, selection: RowSelection) -> tuple[np.ndarray, Tensor]:
-    """Return the sorted group names of the selected rows, and the rows' group codes, (n,)."""
-    names, codes = _unique(check_groups(groups, selection.n_given)[selection.indices])
+def number_groups(groups: np.ndarray, parameter: str = "groups") -> tuple[np.ndarray, np.ndarray]:
+    """Return the sorted names of the groups (n,) of rows, and the rows' group codes, (n,)."""
+    names, codes = _unique(groups)
     if len(names) < 2:
-        raise ValueError(f"groups must hold at least 2 different ones, all rows are in {names[0]}")
-    return names, torch.from_numpy(codes)
+        raise ValueError(
+            f"{parameter} must hold at least 2 different ones, all rows are in {names[0]}"
+        )
+    return names, codes
 
 
 def number_new_groups(

@@ -23,6 +23,7 @@ from sklearn.utils import check_array
 from sklearn.utils.validation import _num_samples, check_is_fitted, validate_data
 from torch import Tensor
 
+from .._utils.globe import N_BLOCKS, block_centers, blocks_of
 from .._utils.precision import STORED
 from .._utils.storable import storable
 from .._utils.tables import rows_of
@@ -344,6 +345,10 @@ class TableSource:
         X = check_table(self.estimator, X, reset=True, ensure_min_samples=2, accept_sparse=True)
         if issparse(X) and isinstance(self.encoder, TableEncoder):
             categories = self.encoder.categorical_features
+            if self.encoder.places is not None:
+                raise ValueError(
+                    f"places must be None where X is sparse, got {self.encoder.places!r:.80}"
+                )
             texts, ignored = self.encoder.text_features, self.encoder.ignored_features
             if categories is not None and not isinstance(categories, str):
                 raise ValueError(
@@ -406,6 +411,31 @@ class TableSource:
         """Return the numbers of the columns that are no features."""
         return self.encoding.ignored if isinstance(self.encoding, TableEncoding) else ()
 
+    @property
+    def has_places(self) -> bool:
+        """Return whether two columns of the table are coordinates."""
+        return isinstance(self.encoder, TableEncoder) and self.encoder.places is not None
+
+    def fit_blocks(self, X: Any) -> np.ndarray | None:
+        """Return spatial blocks (n,) of valid training rows, or None without places."""
+        if not isinstance(self.encoder, TableEncoder) or (places := self._places(X)) is None:
+            return None
+        self.encoder.block_centers_ = block_centers(places, N_BLOCKS)
+        return self.blocks_of(X)
+
+    def blocks_of(self, X: Any) -> np.ndarray | None:
+        """Return spatial blocks (n,) of valid rows, or None if fit has made none."""
+        centers = getattr(self.encoder, "block_centers_", None)
+        if centers is None or (places := self._places(X)) is None:
+            return None
+        return blocks_of(places, centers)
+
+    def _places(self, X: Any) -> np.ndarray | None:
+        """Return the places of valid rows, (n, 3), or None without places."""
+        if not isinstance(self.encoder, TableEncoder):
+            return None
+        return TableEncoding.of(self.encoder).places(read_again(self.estimator, X))
+
     def levels(self, X: Any) -> np.ndarray | None:
         """Return codes of the levels of valid rows, int32 (n, n_categories), or None."""
         if not isinstance(self.encoder, TableEncoder):
@@ -445,6 +475,7 @@ class RowsSource:
     """Pass rows of any kind, such as images or texts, to a feature extractor in batches."""
 
     collate_fn: Any = None  # function that makes a batch from a list of rows
+    has_places = False
 
     def store(self, estimator: Any) -> None:
         """Set the fitted attributes of an estimator, and remove attributes of tables."""
@@ -484,7 +515,7 @@ class RowsSource:
         """Return None: there are no categorical columns."""
         return
 
-    unknown_levels = levels
+    unknown_levels = fit_blocks = blocks_of = levels
 
 
 Source = TableSource | RowsSource

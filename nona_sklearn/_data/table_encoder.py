@@ -15,11 +15,12 @@ from sklearn.utils._param_validation import RealNotInt, StrOptions
 from sklearn.utils.validation import _check_feature_names_in, check_is_fitted
 
 from .._utils.docs import Documented
+from .._utils.globe import read_places
 from .._utils.storable import storable_estimator
 from .._utils.tables import free_name, is_frame, names_of_columns
 from .._utils.threads import replaced_when_done
 from .._utils.validation import Interval, is_whole
-from .column_spec import ColumnSpec
+from .column_spec import ColumnSpec, Place
 from .columns import (
     SHOWN,
     Column,
@@ -72,6 +73,10 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
                                         or 2025-01-31T12:00; with a warning in one other form,
                                         such as 31.01.2025, 20250131, Jan 31, 2025 or, if one day
                                         is above 12, 01/31/2025, optionally with a time
+    latitude and longitude (`places`)   kilometres north and east of the centre of all rows, from
+                                        above; if rows are farther than 60 degrees from it, points
+                                        in space, with the poles on the axis z. The 180th meridian
+                                        and the poles are places as any other
     text (`text_features`)              the result of a vectoriser, reduced to 30 columns if it
                                         is sparse; a missing value is an empty text
     ==================================  ========================================================
@@ -104,6 +109,12 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
         Columns that are no features, by name or number, such as the hospital of a patient: they
         change no distance and no prediction, and rules of eligibility can compare them. If None,
         all columns are features.
+
+    places : tuple of two str or int, default=None
+        Columns of the latitude and the longitude in degrees, by name or number. Within an
+        estimator, spatial blocks of rows are then validated together: early stopping, intervals
+        and the trend suit places that are not in the training table. Rows given `groups` are
+        validated by these. If None, coordinates are numbers as any other.
 
     Attributes
     ----------
@@ -146,7 +157,9 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
             Interval(RealNotInt, 0, 1, closed="neither"),
         ],
         "ignored_features": [str, Integral, "array-like", None],
+        "places": ["array-like", None],
     }
+    block_centers_: np.ndarray  # (n_blocks, 3), which an estimator sets
 
     def __init__(
         self,
@@ -156,12 +169,14 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
         max_categories: int = 64,
         min_frequency: float = 0.01,
         ignored_features: Any = None,
+        places: Any = None,
     ):
         self.categorical_features = categorical_features
         self.text_features = text_features
         self.max_categories = max_categories
         self.min_frequency = min_frequency
         self.ignored_features = ignored_features
+        self.places = places
 
     def fit(self, X: Any, y: Any = None) -> TableEncoder:
         """Learn the columns of a training table.
@@ -185,9 +200,9 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
             `categorical_features` names dates, if `text_features` names columns that do not
             hold strings, or if `X` is a LazyFrame.
         ValueError
-            If `categorical_features`, `text_features` or `ignored_features` names no column, if
-            two of them name the same column, if all columns are ignored, or if a column holds
-            infinity.
+            If `categorical_features`, `text_features`, `ignored_features` or `places` names no
+            column, if two of them name the same column, if all columns are ignored, if a latitude
+            is beyond 90 degrees or a longitude beyond 360, or if a column holds infinity.
 
         Examples
         --------
@@ -299,6 +314,10 @@ class TableEncoder(Documented, TransformerMixin, BaseEstimator):
             unique[free_name(name, unique, mark="_")] = None
         return np.array([*unique], dtype=object)
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        # A pickle of an earlier version has neither.
+        super().__setstate__({"places": None, "ignored_features": None} | state)
+
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
@@ -327,6 +346,10 @@ def fit_encoder(encoder: TableEncoder, X: Any, targets: np.ndarray | None = None
             n_levels = len(set(column.values)) if column.kind == "category" else 0
             if encoder.max_categories < n_levels < len(column.values):
                 specs[j] = replace(specs[j], by_targets=True)
+    if encoder.places is not None:
+        pair, vectors = read_pair(columns, encoder.places)
+        for j, place in zip(pair, Place.of_pair(pair, vectors), strict=True):
+            specs[j] = replace(specs[j], place=place)
     encoding, encoded = TableEncoding.fit(
         specs, columns, encoder.max_categories, encoder.min_frequency, targets
     )
@@ -476,6 +499,26 @@ def _choose_vectorizers(columns: list[Column], chosen: Any) -> dict[int, Any]:
                 f"{columns[j].contents}{columns[j].example}: astype(str) makes strings of them"
             )
     return vectorizers
+
+
+def read_pair(columns: list[Column], places: Any) -> tuple[tuple[int, int], np.ndarray]:
+    """Return the numbers of the columns of `places`, and the places as vectors (n, 3)."""
+    names = [] if isinstance(places, str) else [*places]
+    labels = [column.name for column in columns]
+    pair = [_number_of(labels, name, "places") for name in names]
+    if len(pair) != 2 or pair[0] == pair[1]:
+        raise ValueError(
+            f"places must name a column of latitudes and one of longitudes, got {places!r:.80}"
+        )
+    latitude, longitude = (columns[j] for j in pair)
+    for column in (latitude, longitude):
+        if column.kind not in ("number", "empty"):
+            raise ValueError(
+                f"places must name columns of numbers, in degrees, and {column.label} holds "
+                f"{column.contents}{column.example}"
+            )
+    vectors = read_places((latitude.name, longitude.name), (latitude.values, longitude.values))
+    return (pair[0], pair[1]), vectors
 
 
 def _number_of(names: list, name: Any, parameter: str) -> int:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.impute import MissingIndicator, SimpleImputer
 
+from .._utils.globe import read_places
 from .._utils.tables import columns_at
 from .column_spec import ColumnSpec, FrequentLevels, LevelEncoder, codes_of
 from .columns import Column, read_columns
@@ -106,7 +107,8 @@ class TableEncoding:
         outputs: list[str] = []
         for name, spec in specs:
             if spec.is_number:
-                outputs += [f"{name}_{part}" for part in spec.parts] or [name]
+                parts = spec.parts if spec.place is None else spec.place.parts
+                outputs += [f"{name}_{part}" for part in parts] or [name]
         if "gaps" in self.encoders:
             marked = [name for name, spec in specs if spec.marks_gaps]
             outputs += [f"{marked[i]}_missing" for i in self.encoders["gaps"].features_]
@@ -127,7 +129,10 @@ class TableEncoding:
         for spec, column in zip(self.specs, columns, strict=True):
             if spec.level_encoder is not None:  # a gap is a level
                 parts[spec.level_encoder].append(spec.categories(column)[:, None])
-            if spec.is_number:
+            if spec.place is not None:
+                vectors = self.vectors([columns[i] for i in spec.place.pair])
+                parts["numbers"].append(spec.place.encode(vectors))
+            elif spec.is_number:
                 parts["numbers"].append(spec.numbers(column))
             if spec.is_text:
                 parts["texts"].append(spec.texts(column))
@@ -151,6 +156,26 @@ class TableEncoding:
         if "texts" in blocks:
             encoded.append(blocks["texts"])
         return np.hstack(encoded).astype(np.float64, copy=False)
+
+    # -- places -----------------------------------------------------------------------------
+
+    @property
+    def pair(self) -> tuple[int, int] | None:
+        """Return the numbers of the columns of latitudes and longitudes, or None."""
+        return next((spec.place.pair for spec in self.specs if spec.place is not None), None)
+
+    def places(self, X: Any) -> np.ndarray | None:
+        """Return places of a validated table as vectors of length 1, (n, 3), or None."""
+        if self.pair is None:
+            return None
+        return self.vectors([*read_columns(columns_at(as_dense(X), [*self.pair]))])
+
+    def vectors(self, pair: list[Column]) -> np.ndarray:
+        """Return places as vectors (n, 3), from columns of latitudes and longitudes."""
+        assert self.pair is not None
+        specs = [self.specs[i] for i in self.pair]
+        degrees = [spec.numbers(column)[:, 0] for spec, column in zip(specs, pair, strict=True)]
+        return read_places([spec.column.name for spec in specs], degrees)
 
     # -- levels that are stored -------------------------------------------------------------
 

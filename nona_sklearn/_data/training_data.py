@@ -17,7 +17,14 @@ from torch import Tensor
 from .._utils.tables import columns_at, is_frame, rows_of, target_names_of, warn_of_other_order
 from .._utils.validation import check_lengths, naming
 from .columns import Column, read_columns
-from .row_values import RowSelection, check_sample_weight, log_prior, multiply, number_groups
+from .row_values import (
+    RowSelection,
+    check_groups,
+    check_sample_weight,
+    log_prior,
+    multiply,
+    number_groups,
+)
 from .rule_columns import RuleColumns, StoredRule
 from .sample import Rows, Sample
 from .source import Source
@@ -56,6 +63,9 @@ class TrainingData:
     table: Any = None  # features as given: array, sparse matrix, DataFrame or Rows
     rule: StoredRule | None = None  # of rows that may be neighbours; None: all may
     ignored: Sequence[int] = ()  # numbers of the columns of the table that are no features
+    #: Codes (n,) of spatial blocks, if fit was given no groups. A block is held out together, but
+    #: its rows are neighbours in training, which new places need as well.
+    blocks: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.sample)
@@ -70,8 +80,8 @@ class TrainingData:
 
     @property
     def groups(self) -> np.ndarray | None:
-        """Return the group codes of the rows, (n,)."""
-        return None if self.sample.groups is None else self.sample.groups.numpy()
+        """Return codes of the groups, or spatial blocks, that are held out together, (n,)."""
+        return self.blocks if self.sample.groups is None else self.sample.groups.numpy()
 
     @property
     def window(self) -> float:
@@ -132,16 +142,20 @@ class TrainingData:
         encoded_y = targets.encode(values)
 
         # With groups or times, target encoding would leak targets of related rows, so it is off.
-        related = groups is not None or times is not None
+        related = groups is not None or times is not None or source.has_places
         encoded_X = source.fit(table, None if related else encoded_y.numpy())
         levels = source.levels(table)
         _warn_of_copies(table, y, source.ignored)
         if isinstance(targets, ClassTargets):
             warn_of_classes(targets.classes, CALLER_OF_FIT)
 
-        group_names, group_codes = None, None
+        group_names, group_codes, block_codes = None, None, None
         if groups is not None:
-            group_names, group_codes = number_groups(groups, selection)
+            groups = check_groups(groups, selection.n_given)[selection.indices]
+            group_names, codes = number_groups(groups)
+            group_codes = torch.from_numpy(codes)
+        elif (blocks := source.fit_blocks(table)) is not None:
+            group_names, block_codes = number_groups(blocks, "places")
         row_times = None
         if given_times is not None and time is not None:
             selected_times = given_times[selection.indices]
@@ -169,7 +183,7 @@ class TrainingData:
         names = names[selection.indices]
         return cls(
             *(sample, values, selection, names, class_factors, time),
-            *(group_names, levels, table, rule, source.ignored),
+            *(group_names, levels, table, rule, source.ignored, block_codes),
         )
 
     def splits(
@@ -190,8 +204,9 @@ class TrainingData:
         if not isinstance(validation_fraction, Real):
             positions = np.full(self.selection.n_given, -1)
             positions[self.selection.indices] = np.arange(len(self))
+            groups = None if self.sample.groups is None else self.groups
             return split_as_given(
-                validation_fraction, positions, self.groups, times, n_networks, random_state
+                validation_fraction, positions, groups, times, n_networks, random_state
             )
         share = float(validation_fraction)
         if times is not None:

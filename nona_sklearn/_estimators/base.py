@@ -118,7 +118,8 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
             Rows that belong together, such as moments of one simulation or sentences of one
             text, when predictions are for new groups; or the name of a column of `X`, which
             stays a feature. In training no row is a neighbour of its own group, and a group is
-            all training or all validation. None: every row is a group by itself.
+            all training or all validation. None: every row is a group by itself; with `places` of
+            the table encoder, spatial blocks are held out as groups are.
         sample_weight : array-like of shape (n_samples,), default=None
             Weight of each row in the losses and as a neighbour. A row of weight 2 equals two
             rows, but takes one place among `n_neighbors`. Rows of weight 0 are ignored and do not

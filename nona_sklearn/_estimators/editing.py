@@ -122,6 +122,8 @@ def addition(
         if isinstance(groups, str):
             groups = column_named("groups", X, groups)
         groups = check_groups(groups, len(queries))
+    elif not isinstance(X, Embedded):
+        groups = fitted_input(fitted).blocks_of(X)
     if bank.time is None and (max_rows is not None or max_age is not None):
         name, value = ("max_rows", max_rows) if max_age is None else ("max_age", max_age)
         raise ValueError(f"{name} needs an estimator that was fitted with times, got {value!r}")

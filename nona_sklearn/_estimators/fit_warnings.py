@@ -21,6 +21,7 @@ from .._data.training_data import TrainingData
 from .._inference.held_out import outputs_by_chance
 from .._inference.relations import Relation, related_factor
 from .._training.loop import most_are_in_vain
+from .._utils.globe import LIMITS, N_BLOCKS, block_centers, blocks_of, on_globe
 from .queries import embed_unknown, trained
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 #: of rows per value.
 LEAST_VALUES, ROWS_OF_A_VALUE = 30, (2, 20)
 LEAST_TWINS = 0.01  # least share of rows with an equal row
+COORDINATES = ("latitude", "lat"), ("longitude", "lon", "lng", "long")  # names of columns
+FAR_BETTER = 2.0  # near places are alike in many tables, and new ones may be near known ones
 MOST_COLUMNS, MOST_ROWS = 5, 100_000  # in which relations are searched
 #: A column is a lag of the targets if this share of a sample of rows holds an earlier target.
 LEAST_LAGGED, LEAST_LAG_ROWS, N_LAG_ROWS, LARGEST_LAG = 0.8, 30, 200, 1000
@@ -126,7 +129,7 @@ def _of_errors(columns: list[Column], estimator: Any, training: Training) -> Ite
     """Yield messages about relations that reduce the errors of validation rows."""
     network, bank = trained(estimator)
     data, encoder = training.data, training.architecture.encoder
-    for relation, rows, remedy, column in _candidates(columns, data):
+    for relation, rows, remedy, column, least_factor in _candidates(columns, data):
         unrelated = None
         if isinstance(encoder, TableEncoder) and column is not None:
             X = data.sample.X
@@ -134,7 +137,7 @@ def _of_errors(columns: list[Column], estimator: Any, training: Training) -> Ite
             if encoder.features_[column].by_targets:
                 unrelated = embed_unknown(encoder, network, X, column).embeddings
         factor = related_factor(network.head, bank, training.splits, relation, unrelated)
-        if factor is not None:
+        if factor is not None and factor >= least_factor:
             yield (
                 f"{rows} predict each other better than other rows do: without them, the squared "
                 f"error of validation rows is {factor:,.1f} times as large, and so may be that of "
@@ -149,6 +152,7 @@ class Candidate(NamedTuple):
     rows: str  # the related rows, in words
     remedy: str
     column: int | None = None  # the column that shows the relation
+    least_factor: float = 1.0  # of the squared error without related rows
 
 
 def _candidates(columns: list[Column], data: TrainingData) -> Iterator[Candidate]:
@@ -162,6 +166,7 @@ def _candidates(columns: list[Column], data: TrainingData) -> Iterator[Candidate
                 "If new rows are not copies of these, drop copies, or pass groups to fit, with a "
                 "group for each set of copies.",
             )
+    yield from _of_places(columns)
     yield from islice(_of_columns(columns), MOST_COLUMNS)
     if _is_sorted(data.values):  # adjacent rows are then similar anyway
         return
@@ -170,6 +175,28 @@ def _candidates(columns: list[Column], data: TrainingData) -> Iterator[Candidate
         "Rows that are next to each other in X",
         "If predictions are for later rows, pass times to fit; if they are for new groups of "
         "rows, such as other persons or places, pass groups.",
+    )
+
+
+def _of_places(columns: list[Column]) -> Iterator[Candidate]:
+    """Yield the relation of rows of one block, if two columns have the names of coordinates."""
+    named = {str(column.name).lower(): column for column in columns if column.kind == "number"}
+    pair = [next((named[n] for n in names if n in named), None) for names in COORDINATES]
+    latitude, longitude = pair
+    if latitude is None or longitude is None:
+        return
+    degrees = latitude.values, longitude.values
+    if any((abs(values) > limit).any() for values, limit in zip(degrees, LIMITS, strict=True)):
+        return
+    vectors = on_globe(*degrees)
+    blocks = blocks_of(vectors, block_centers(vectors, N_BLOCKS))
+    yield Candidate(
+        Relation(labels=blocks),
+        "Rows of near places",
+        "If predictions are for new places, set "
+        f"table_encoder__places={(latitude.name, longitude.name)}, and cross-validate with "
+        "nona_sklearn.model_selection.SpatialKFold.",
+        least_factor=FAR_BETTER,
     )
 
 

@@ -192,7 +192,7 @@ def train(
         targets=targets,
         data=data,
         splits=splits,
-        splits_at_random=isinstance(fraction, Real) and groups is None and times is None,
+        splits_at_random=isinstance(fraction, Real) and data.groups is None and times is None,
         validation=validation,
         valid=valid,
         trend=trend,
@@ -389,7 +389,7 @@ def _encoded(data: TrainingData) -> tuple[np.ndarray, np.ndarray, LeftOut]:
     assert isinstance(sample.X, Tensor)  # only a table has a trend
     rows = LeftOut(
         np.ones(len(data)) if prior is None else exact(normalize_mean(prior)).numpy(),
-        None if sample.groups is None else sample.groups.numpy(),
+        data.groups,
         None if sample.times is None else sample.times.numpy(),
     )
     return sample.X.numpy(), exact(sample.y.reshape(len(data), -1)).numpy(), rows
@@ -503,7 +503,7 @@ def _make_bank(training: Training, algorithm: Any) -> NeighborBank:
     data, trend, X = training.data, training.trend, training.data.sample.X
     embeddings = embed(training.network, X)
     device, selection, prior = embeddings.device, data.selection, data.log_prior
-    groups, times = data.sample.groups, data.sample.times
+    groups, times = data.groups, data.sample.times
     compared = None if data.sample.compared is None else data.sample.compared.to(device)
     offset, inputs = None, None
     if trend is not None:
@@ -530,7 +530,7 @@ def _make_bank(training: Training, algorithm: Any) -> NeighborBank:
         inputs=inputs,
         ids=torch.as_tensor(selection.indices, device=device),
         next_id=torch.tensor(selection.n_given),
-        groups=None if groups is None else groups.to(device),
+        groups=None if groups is None else torch.from_numpy(groups).to(device),
         names=data.names.row_labels,
         numbered=data.names.row_labels is None,
         target_names=data.names.targets,

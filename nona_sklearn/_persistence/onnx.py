@@ -121,6 +121,11 @@ def exportable_snapshot(estimator: Any) -> Any:
             "X must be dense in fit, or of few columns, for an ONNX graph: put a TruncatedSVD and "
             "a Normalizer before the estimator, and export them by themselves"
         )
+    if TableEncoding.of(fitted.features_).pair is not None:
+        raise ValueError(
+            "places must be None for an ONNX graph: put a TableEncoder with places before the "
+            f"estimator, and export an estimator of its columns, got {fitted.features_.places!r}"
+        )
     if fitted.bank_.rule is not None:
         raise ValueError(
             "eligibility must be None in fit for an ONNX graph, where all rows are neighbours, "
