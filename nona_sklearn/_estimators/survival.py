@@ -456,10 +456,11 @@ class NONASurvivalAnalysis(BaseEstimator):
         """Return logarithms of the risks of queries, (q,)."""
         if X is None:
             return self.log_risks_
-        scores = self.regressor_.predict(X)[:, None]
+        queries = self.regressor_.embed(X)
+        scores = self.regressor_.predict(queries)[:, None]
         if self.feature_coef_ is not None:
-            encoded = self.regressor_.embed(X).inputs.encoded.cpu().numpy()
-            scores = np.column_stack([scores, encoded @ self.feature_coef_])
+            inputs: Any = queries.inputs  # of a trend
+            scores = np.column_stack([scores, inputs.encoded.cpu().numpy() @ self.feature_coef_])
         return scores @ self.coef_
 
     def _blocks(self, weights: Any) -> Iterator[slice]:
