@@ -61,7 +61,8 @@ class NONASurvivalAnalysis(BaseEstimator):
     Attributes
     ----------
     regressor_ : NONARegressor or SoftStepKNeighborsRegressor
-        The fitted regressor, whose bank holds the rows of positive weight.
+        The fitted regressor, whose bank holds the rows of positive weight. Its `kneighbors` and
+        `neighborhood` are of the space of the neighbours; its targets are scores.
 
     durations_ : ndarray of shape (n_neighbors,)
         Durations of the rows of the bank.
