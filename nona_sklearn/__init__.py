@@ -10,6 +10,7 @@ from ._data.table_encoder import TableEncoder
 from ._estimators.nona import NONAClassifier, NONARegressor
 from ._estimators.parameters import ASSoftmax, TrainingOptions
 from ._estimators.softstep import SoftStepKNeighborsClassifier, SoftStepKNeighborsRegressor
+from ._estimators.survival import NONASurvivalAnalysis
 from ._inference.distribution import Calibration
 from ._inspection.counterfactuals import counterfactuals
 from ._inspection.displays.interval import CoverageDisplay, IntervalDisplay
@@ -40,6 +41,7 @@ __all__ = [
     "NONAClassifier",
     "NONAHead",
     "NONARegressor",
+    "NONASurvivalAnalysis",
     "NeighborsDisplay",
     "NeighborsReport",
     "PeriodicEmbedding",

@@ -278,6 +278,19 @@ def test_the_table_of_forecasts_is_the_ledger_s():
             assert of_tables[name][case] == f"{signed(each[name] / each[TREES])} %", name
 
 
+def test_the_table_of_survival_is_the_ledger_s():
+    rows = table_of("docs/survival.md", "## Accuracy")
+    of_development = {"veteran", "cancer", "pbc", "colon"}
+    for value, column in {"concordance": "concordance", "brier": "integrated Brier score"}.items():
+        means = means_of("survival", value)
+        kept_aside = [each for case, each in means.items() if case not in of_development]
+        assert len(kept_aside) == 5
+        for name, row in rows.items():
+            model = "NONA" if name == "NONASurvivalAnalysis" else name
+            mean = statistics.geometric_mean(each[model] for each in kept_aside)
+            assert row[column] == f"{mean:.3f}", name
+
+
 def test_the_table_of_distributions_is_the_ledger_s():
     rows, of_tables = (
         table_of(BENCHMARKS, "## Distributions"),

@@ -20,7 +20,7 @@ CLASSES = {thing: thing.__name__ for _, thing in public_objects() if inspect.isc
 WITH_EXAMPLES = {
     *("NONARegressor", "NONAClassifier", "SoftStepKNeighborsRegressor"),
     *("SoftStepKNeighborsClassifier", "TableEncoder", "NeighborsReport", "ShardedNeighbors"),
-    "Calibration",
+    *("Calibration", "NONASurvivalAnalysis"),
     *(name for name in CLASSES.values() if name.endswith("Display")),
 }
 #: Outputs that show a reader nothing: a boolean, or the shape of an array, by itself.

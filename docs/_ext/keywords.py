@@ -22,6 +22,7 @@ KEYWORDS = {
     "saving": "save model, load model, pickle, joblib, onnx, safetensors, skops",
     "scaling": "large data, memory, dask, shards, distributed, faiss, approximate search",
     "serving": "deployment, production, fastapi, mlflow, rest api",
+    "survival": "censoring, kaplan-meier, cox, time to event, hazard, churn, scikit-survival",
     "tables": "missing values, categorical features, categories, dates, encoding, preprocessing",
     "texts_images": "text embeddings, images, fine-tuning, language model, transformers",
     "time": "time series, forecast, drift, backtest, timeseriessplit",

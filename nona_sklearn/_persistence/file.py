@@ -57,7 +57,8 @@ def save(estimator: Any, path: Any, *, overwrite: bool = False) -> None:
     Parameters
     ----------
     estimator : NONARegressor, NONAClassifier, SoftStepKNeighborsRegressor, \
-            SoftStepKNeighborsClassifier, TableEncoder, or a model of scikit-learn
+            SoftStepKNeighborsClassifier, NONASurvivalAnalysis, TableEncoder, or a model of \
+            scikit-learn
         The estimator, fitted or not. A model, such as a :class:`~sklearn.pipeline.Pipeline` or a
         :class:`~sklearn.compose.TransformedTargetRegressor`, may consist of parts of scikit-learn
         and of this package. skops (extra ``skops``) writes it in its own format. For a search,

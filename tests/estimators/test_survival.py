@@ -1,0 +1,243 @@
+"""Survival analysis: curves of neighbours against Kaplan-Meier, risks, forms of `y`, errors."""
+
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from nona_sklearn import (
+    NONARegressor,
+    NONASurvivalAnalysis,
+    export_onnx,
+    load,
+    save,
+    save_shards,
+)
+
+# Kaplan-Meier by hand: of 5 rows 1 ends at 1, of 4 one at 2, where another is censored, and of
+# the remaining 2 one at 3.
+DURATIONS, EVENTS = np.array([2.0, 4.0, 1.0, 2.0, 3.0]), np.array([0, 0, 1, 1, 1])
+SAME = np.zeros((5, 1))
+CURVE, HAZARD = [1, 0.8, 0.6, 0.3, 0.3], [0, 1 / 5, 1 / 5 + 1 / 4, 1 / 5 + 1 / 4 + 1 / 2]
+
+
+def quick(**params):
+    return NONARegressor(n_estimators=1, max_iter=2, random_state=0, **params)
+
+
+def equal_rows(**options):
+    """Five rows that nothing tells apart, so that their weights and risks are equal."""
+    regressor = quick(n_neighbors=None, validation_fraction=None, adjust=False, trend=None)
+    return NONASurvivalAnalysis(regressor).fit(SAME, **options)
+
+
+def pairs(duration, event):
+    return np.stack([duration, event], axis=1)
+
+
+def structured(duration, event):
+    rows = [*zip(event, duration, strict=True)]
+    return np.array(rows, [("died", bool), ("days", float)])
+
+
+@pytest.fixture(scope="module")
+def rows():
+    """Rows whose hazard depends on the first of two features, in part censored."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(160, 2))
+    due, end = rng.exponential(np.exp(-2 * X[:, 0])), rng.exponential(2, size=160)
+    return X, np.minimum(due, end), due <= end
+
+
+@pytest.fixture(scope="module")
+def fitted(rows):
+    X, duration, event = rows
+    return NONASurvivalAnalysis(quick()).fit(X[:120], pairs(duration, event)[:120])
+
+
+def test_equal_rows_are_kaplan_meier():
+    model = equal_rows(y=pairs(DURATIONS, EVENTS))
+    assert model.coef_.tolist() == [0]
+    assert model.unique_times_.tolist() == [1, 2, 3]
+    curves = model.predict_survival_function([[0], [0]], times=[0.5, 1, 2.5, 3, 99])
+    np.testing.assert_allclose(curves, [CURVE] * 2)
+    hazards = model.predict_cumulative_hazard_function([[0]], times=[0.5, 1, 2, 3])
+    np.testing.assert_allclose(hazards, [HAZARD])
+    np.testing.assert_allclose(model.predict([[0]]), sum(HAZARD))
+    assert model.predict_quantiles([[0]]).tolist() == [3]
+    assert model.predict_quantiles([[0]], [0.1, 0.5, 0.9]).tolist() == [[1, 3, np.inf]]
+
+
+def test_weights_count_as_rows():
+    """Of weights 2, 1, 2 and 1, a third ends at 2, and 2 of the remaining 3 at 3."""
+    model = equal_rows(y=pairs(DURATIONS, EVENTS), sample_weight=[1, 1, 0, 2, 2])
+    assert model.durations_.tolist() == [2, 4, 2, 3]
+    curve = model.predict_survival_function([[0]], times=[1, 2, 3])
+    np.testing.assert_allclose(curve, [[1, 2 / 3, 2 / 3 / 3]])
+
+
+def test_a_curve_is_of_the_neighbours():
+    """Of the two nearest rows one ends at 1, and the last one is censored."""
+    X = np.array([[0.0], [0.1], [0.2], [0.9], [1.0]])
+    regressor = quick(n_neighbors=2, weighting="uniform", validation_fraction=None, trend=None)
+    model = NONASurvivalAnalysis(regressor).fit(X, pairs([2, 2, 3, 1, 4], [1, 1, 1, 1, 0]))
+    np.testing.assert_allclose(model.neighbor_weights([[0.96]]).toarray(), [[0, 0, 0, 0.5, 0.5]])
+    table = model.explain([[0.96]], 2).sort_values("neighbor")
+    assert table["duration"].tolist() == [1, 4]
+    assert table["event"].tolist() == [True, False]
+    query, other = table["risk_ratio"]
+    factor = (1 - (1 / query) / (1 / query + 1 / other)) ** query
+    curve = model.predict_survival_function([[0.96]], times=[0.9, 1, 2, 4])
+    np.testing.assert_allclose(curve, [[1, factor, factor, factor]])
+
+
+def test_factors_have_ratios_of_risks_as_exponents(fitted):
+    """The formula of the notes, for one query, in a loop."""
+    query = [[0.5, 0.0]]
+    w = fitted.neighbor_weights(query).toarray()[0]
+    ratio = fitted.explain(query, 120).sort_values("neighbor")["risk_ratio"].to_numpy()
+    r, curve = 1 / ratio, 1.0
+    order = np.lexsort([~fitted.events_, fitted.durations_])
+    for position, i in enumerate(order[:60]):
+        if fitted.events_[i]:
+            later = order[position:]
+            curve *= (1 - w[i] * r[i] / (w[later] @ r[later])) ** ratio[i]
+    time = fitted.durations_[order[59]]
+    np.testing.assert_allclose(fitted.predict_survival_function(query, time), [[curve]])
+
+
+def test_risks_order_new_rows(rows, fitted):
+    X, duration, event = rows
+    assert fitted.score(X[120:], pairs(duration, event)[120:]) > 0.7
+    curves = fitted.predict_survival_function(X[120:])
+    assert ((curves >= 0) & (curves <= 1)).all()
+    assert (np.diff(curves, axis=1) <= 0).all()
+    low, high = fitted.predict_quantiles([[1.0, 0.0], [-1.0, 0.0]])
+    assert low < high
+
+
+def test_score_counts_pairs(fitted):
+    """Of equal durations, the censored one is the later; equal risks count half."""
+    X = [[2.0, 0.0], [2.0, 0.0], [-2.0, 0.0], [0.0, 0.0]]
+    assert fitted.score(X, pairs([1, 2, 3, 3], [1, 1, 1, 0])) == (0.5 + 1 + 1 + 1 + 1 + 0) / 6
+    assert fitted.score(X, pairs([1, 2, 3, 3], [1, 1, 1, 0]), [0, 1, 2, 1]) == (2 + 1 + 0) / 5
+    with pytest.raises(ValueError, match="an event before the end of a duration"):
+        fitted.score(X, pairs([1, 2, 3, 4], [0, 0, 0, 1]))
+
+
+def test_times_count_by_their_order(rows, fitted):
+    X, duration, event = rows
+    stretched = NONASurvivalAnalysis(quick()).fit(X[:120], pairs(duration**3, event)[:120])
+    np.testing.assert_allclose(stretched.predict(X), fitted.predict(X), rtol=1e-9)
+    np.testing.assert_allclose(
+        stretched.predict_survival_function(X, [0.001, 1]),
+        fitted.predict_survival_function(X, [0.1, 1]),
+        atol=1e-9,
+    )
+
+
+def test_rows_of_the_bank_are_left_out(rows, fitted):
+    X, duration, event = rows
+    y = pairs(duration, event)[:120]
+    assert (fitted.neighbor_weights().diagonal() == 0).all()
+    curves = fitted.predict_survival_function(None)
+    assert curves.shape == (120, len(fitted.unique_times_))
+    risk = fitted.predict(None)
+    assert 0.6 < fitted.score(None, y) < fitted.score(X[:120], y)
+    assert risk.shape == (120,)
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        structured,
+        lambda t, e: pd.DataFrame({"days": t, "died": e.astype(bool)}),
+        lambda t, e: pairs(t, e).tolist(),
+        lambda t, e: structured(t, e)[["days", "died"]],
+    ],
+)
+def test_forms_of_y(form):
+    model = equal_rows(y=form(DURATIONS, EVENTS))
+    assert model.durations_.tolist() == DURATIONS.tolist()
+    assert model.events_.tolist() == EVENTS.astype(bool).tolist()
+
+
+def changed(row, column, value):
+    y = pairs(DURATIONS, EVENTS)
+    y[row, column] = value
+    return y
+
+
+@pytest.mark.parametrize(
+    ("y", "message"),
+    [
+        (None, "requires y"),
+        (DURATIONS, r"columns duration and event, got shape \(5,\)"),
+        (changed(3, 0, -2), r"at least 0, got -2 in row 3 of output 0"),
+        (changed(1, 0, np.nan), "contains NaN: nan in row 1"),
+        (changed(1, 0, np.inf), "contains infinity: inf in row 1"),
+        (changed(4, 1, np.nan), "contains NaN: nan in row 4"),
+        (changed(4, 1, 2), "events, of which 1 or True is an event.* got 2 in row 4"),
+        (pairs(EVENTS, DURATIONS), "durations and then events.* got 2 in row 0"),
+        (pairs(DURATIONS, 0 * EVENTS), "an event, got 5 rows, all of them censored"),
+        (pairs(DURATIONS, EVENTS)[:4], "X has 5, y has 4"),
+        (np.zeros(5, [("a", float), ("b", float)]), "two fields, one of which is boolean"),
+        (np.zeros(5, [("a", bool)]), "two fields, one of which is boolean"),
+        (pd.DataFrame({"days": [1, 2, -3, 4, 5], "died": 1}), "got -3 in row 2 of output 'days'"),
+    ],
+)
+def test_bad_targets(y, message):
+    with pytest.raises(ValueError, match=message):
+        equal_rows(y=y)
+
+
+def test_bad_parameters(fitted):
+    with pytest.raises(ValueError, match=r"regressor must be a NONARegressor.* got StandardSc"):
+        NONASurvivalAnalysis(StandardScaler()).fit(SAME, pairs(DURATIONS, EVENTS))
+    with pytest.raises(ValueError, match="quantiles must be from 0 to 1, got 2"):
+        fitted.predict_quantiles([[0, 0]], 2)
+    with pytest.raises(ValueError, match="n_neighbors must be an integer from 1 to 120, got 121"):
+        fitted.explain([[0, 0]], 121)
+    with pytest.raises(ValueError, match="times"):
+        fitted.predict_survival_function([[0, 0]], [np.nan])
+
+
+def test_tools_of_scikit_learn(rows):
+    X, duration, event = rows
+    y = structured(duration, event)
+    model = NONASurvivalAnalysis(quick())
+    assert clone(model).get_params()["regressor__max_iter"] == 2
+    assert (cross_val_score(make_pipeline(StandardScaler(), model), X, y, cv=2) > 0.6).all()
+    search = GridSearchCV(model, {"regressor__n_neighbors": [20]}, cv=2).fit(X, y)
+    assert search.best_score_ > 0.6
+
+
+def test_tables_and_groups(rows):
+    X, duration, event = rows
+    frame = pd.DataFrame(X, columns=["a", "b"], index=[f"p{i}" for i in range(len(X))])
+    frame["level"] = np.where(X[:, 0] > 0, "high", "low")
+    y = pd.DataFrame({"days": duration, "died": event}, index=frame.index)
+    model = NONASurvivalAnalysis(quick()).fit(frame, y, groups=np.arange(160) // 2)
+    table = model.explain(frame[:2], 3)
+    assert table["query"].tolist() == ["p0"] * 3 + ["p1"] * 3
+    assert table["duration"].tolist() == y.loc[table["neighbor"], "days"].tolist()
+    assert model.score(frame, y) > 0.7
+
+
+def test_pickles_and_files(tmp_path, rows, fitted):
+    X, *_ = rows
+    expected = fitted.predict_survival_function(X)
+    copied = pickle.loads(pickle.dumps(fitted))
+    np.testing.assert_array_equal(copied.predict_survival_function(X), expected)
+    save(fitted, tmp_path / "model")
+    loaded = load(tmp_path / "model")
+    np.testing.assert_array_equal(loaded.predict_survival_function(X), expected)
+    with pytest.raises((TypeError, ValueError), match="estimator must be"):
+        export_onnx(fitted, tmp_path / "graph")
+    with pytest.raises((TypeError, ValueError), match="estimator must be"):
+        save_shards(fitted, tmp_path / "shards", 2)
