@@ -412,7 +412,8 @@ class Evaluation:
                     return tuple(part.first(k) for part, k in pairs)
         indexes = self._searched.indexes(self.head)
 
-        def find(queries: Some, among: Tensor | None, excluded: Excluded) -> list[Candidates]:
+        def find(block: slice) -> list[Candidates]:
+            queries, among, excluded = self._compared(block)
             networks = []
             for (head, query, z), index, k in zip(
                 self.split_by_head, indexes, wanted, strict=True
@@ -429,7 +430,8 @@ class Evaluation:
             return networks
 
         at_once = [index.n_queries_at_once(k) for index, k in zip(indexes, wanted, strict=True)]
-        networks = self._search_blocks(find, min(at_once))
+        size = min(SEARCHED_QUERIES, *at_once)
+        networks = self._joined(self._in_blocks(find, size) or [find(slice(0, 0))])
         if bounds is not None:
             self.nearest_rows = networks
         return networks
@@ -456,43 +458,40 @@ class Evaluation:
         index = self.neighbors.joint_index(self.head, similarity, algorithm)
         query = self.head.metric_part(self.query)
 
-        def find(queries: Some, among: Tensor | None, excluded: Excluded) -> list[Candidates]:
+        def find(block: slice) -> list[Candidates]:
+            queries, among, excluded = self._compared(block)
             return [Candidates(*index.query(query[queries], k, excluded, among))]
 
-        (found,) = self._search_blocks(find, index.n_queries_at_once(k))
+        size = min(SEARCHED_QUERIES, index.n_queries_at_once(k))
+        (found,) = self._joined(self._in_blocks(find, size) or [find(slice(0, 0))])
         assert found.positions is not None
         distances = (float(similarity == "cosine") - exact(found.similarity)).clamp_min(0)
         return distances, found.positions.masked_fill(found.similarity == -math.inf, -1)
 
-    def _search_blocks(
-        self,
-        find: Callable[[Some, Tensor | None, Excluded], list[Candidates]],
-        most: int,
-    ) -> tuple[Candidates, ...]:
-        """What is found in each network by searches for blocks of at most so many queries.
+    @property
+    def _order(self) -> Tensor | None:
+        """Queries in the order of a search. By a rule, those of a block reach the same rows."""
+        order = self.exclusion.order if isinstance(self.exclusion, RuleExclusion) else None
+        return order if order is not None and len(order) else None
 
-        A search is given queries, the rows to compare, if not all, and excluded pairs of both. By
-        a rule, queries that reach the same rows are in a block, and these are compared alone.
-        """
-        exclusion, order = self.exclusion, None
-        if isinstance(exclusion, RuleExclusion):
-            order = exclusion.order
-
-        def of_block(block: slice) -> list[Candidates]:
-            if exclusion is None:
-                return find(block, None, None)
-            if order is None or len(order) == 0:
-                return find(block, None, exclusion.of(block))
-            assert isinstance(exclusion, RuleExclusion)
-            queries = order[block]
-            rows = exclusion.reached(queries)
-            return find(queries, rows, exclusion.among(rows).of(queries))
-
-        blocks = self._in_blocks(of_block, min(SEARCHED_QUERIES, most)) or [of_block(slice(0, 0))]
-        networks = (Candidates.concatenate(list(of)) for of in zip(*blocks, strict=True))
+    def _compared(self, block: slice) -> tuple[Some, Tensor | None, Excluded]:
+        """Queries of a block, the rows to compare, if not all, and the excluded pairs of both."""
+        exclusion, order = self.exclusion, self._order
+        if exclusion is None:
+            return block, None, None
         if order is None:
+            return block, None, exclusion.of(block)
+        assert isinstance(exclusion, RuleExclusion)
+        queries = order[block]
+        rows = exclusion.reached(queries)
+        return queries, rows, exclusion.among(rows).of(queries)
+
+    def _joined(self, blocks: list[list[Candidates]]) -> tuple[Candidates, ...]:
+        """What the blocks of a search have found in each network, in the order of the queries."""
+        networks = (Candidates.concatenate(list(of)) for of in zip(*blocks, strict=True))
+        if self._order is None:
             return tuple(networks)
-        back = order.argsort()
+        back = self._order.argsort()
         return tuple(found[back] for found in networks)
 
     @property

@@ -162,6 +162,7 @@ class Index(ABC):
         """How many queries fit into memory at a time, for k rows of each."""
         return max(1, CANDIDATE_NUMBERS // ((k + MARGIN) * max(1, self.rows.shape[1])))
 
+    @abstractmethod
     def query(
         self,
         query: np.ndarray | Tensor,
@@ -176,16 +177,6 @@ class Index(ABC):
         first, and positions (q, k); all rows, if there are fewer than k. Of equally near rows the
         smallest position comes first. The similarity of an excluded row, or of none, is -inf.
         """
-        k, n = min(int(k), len(self)), len(self) if among is None else len(among)
-        similarity, positions = self._query(torch.as_tensor(query), min(k, n), excluded, among)
-        lacking = 0, k - similarity.shape[1]
-        return F.pad(similarity, lacking, value=-math.inf), F.pad(positions, lacking)
-
-    @abstractmethod
-    def _query(
-        self, query: Tensor, k: int, excluded: Excluded, among: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
-        """:meth:`query` for k of at least as many rows."""
 
     def _in_order(self, query: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Exact keys of rows (q, m), the nearest first, and the rows in this order."""
@@ -211,9 +202,14 @@ class BruteIndex(Index):
         fitting = max(16, COMPARED_PAIRS // max(1, len(self)))
         return min(super().n_queries_at_once(k), fitting)
 
-    def _query(
-        self, query: Tensor, k: int, excluded: Excluded, among: Tensor | None
+    def query(
+        self,
+        query: np.ndarray | Tensor,
+        k: int,
+        excluded: Excluded = None,
+        among: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
+        query, k = torch.as_tensor(query), min(int(k), len(self))
         if k == 0 or len(query) == 0:
             none = query.new_zeros(len(query), k)
             return none, none.long()
@@ -244,7 +240,7 @@ class BruteIndex(Index):
                 keys_of_near, near = self._in_order(query[i : i + 1], near)
                 keys[i], positions[i] = keys_of_near[0, :k], near[0, :k]
         similarity = of_exact_keys(self.similarity, keys, query)
-        return similarity.masked_fill(keys == math.inf, -math.inf), positions
+        return _filled(similarity.masked_fill(keys == math.inf, -math.inf), positions, k)
 
 
 def _largest_admitted(keys: Tensor, m: int, excluded: Excluded) -> tuple[Tensor, Tensor]:
@@ -367,31 +363,47 @@ def _slack(d: int, magnitude: Tensor) -> Tensor:
     return (d + 4) * (rounding * magnitude + torch.finfo(STORED).tiny)
 
 
+def _filled(similarity: Tensor, positions: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Similarities and positions (q, k), of which fewer than k were found among some rows."""
+    lacking = 0, k - similarity.shape[1]
+    return F.pad(similarity, lacking, value=-math.inf), F.pad(positions, lacking)
+
+
 class FunctionIndex(Index):
     """Compares each query with all rows, by a similarity of one's own that is registered."""
 
     def n_queries_at_once(self, k: int) -> int:
         return max(1, COMPARED_PAIRS // max(1, len(self)))
 
-    def _query(
-        self, query: Tensor, k: int, excluded: Excluded, among: Tensor | None
+    def query(
+        self,
+        query: np.ndarray | Tensor,
+        k: int,
+        excluded: Excluded = None,
+        among: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
+        query, k = torch.as_tensor(query), min(int(k), len(self))
         similarity = SIMILARITIES[self.similarity](query, _some(self.rows, among))
         if excluded is not None:
             similarity = similarity.clone()
             similarity[excluded] = -math.inf
-        rows = nearest_first(similarity, None, k)[:, :k]
-        return similarity.gather(1, rows), rows if among is None else among[rows]
+        rows = nearest_first(similarity, None, min(k, similarity.shape[1]))[:, :k]
+        return _filled(similarity.gather(1, rows), rows if among is None else among[rows], k)
 
 
 class SearchIndex(Index):
     """Searches rows without comparing all; excluded ones are left out of what it finds."""
 
-    def _query(
-        self, query: Tensor, k: int, excluded: Excluded, among: Tensor | None
+    def query(
+        self,
+        query: np.ndarray | Tensor,
+        k: int,
+        excluded: Excluded = None,
+        among: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         assert among is None  # to search some of the rows, these are compared
         n = len(self)
+        query, k = torch.as_tensor(query), min(int(k), n)
         if excluded is None or not len(query):
             return self._nearest(query, k)
         # As many more rows are searched as are excluded for any query.

@@ -278,7 +278,7 @@ class RuleExclusion:
         names, reach = self.rule.columns.names, self.rule.rule.reach
         return [(names.index(name), reach[name]) for name in sorted(reach, key=reach.__getitem__)]
 
-    @property
+    @cached_property
     def order(self) -> Tensor | None:
         """Queries in an order in which consecutive ones reach the same rows; None: all do."""
         if not self._reach:
