@@ -77,26 +77,27 @@ def fit_calibration(
     counts = residual.new_ones(n_scored)
     if sample_weight is not None:
         counts = sample_weight[scored] / sample_weight[scored].mean()
-    crps, interval = _score_candidates(evaluation, residual, noises)
+    crps, interval, squares = _score_candidates(evaluation, residual, noises)
     miss = _miscoverage(interval, counts)
     miss = torch.where(_are_about_lowest(crps * counts[:, None, None]), miss, torch.inf)
     power, share = np.unravel_index(int(miss.argmin()), miss.shape)
     noise_scales = tuple(NOISE_SHARES[share] * scale for scale in scales)
-    effective = 1 / float(evaluation.effective_sizes().clamp_min(1).reciprocal().mean())
+    effective = 1 / float(squares.mean())
     return Calibration(POWERS[power], noise_scales, errors, ranks, tuple(scales), effective)
 
 
 def _score_candidates(
     evaluation: Evaluation, residual: Tensor, noises: dict[int, Noise]
-) -> tuple[Tensor, Tensor]:
-    """CRPS of each candidate, (q, powers, shares), and how central the truth is in each output.
+) -> tuple[Tensor, Tensor, Tensor]:
+    """CRPS of each candidate, (q, powers, shares), how central the truth is, and sums of weights.
 
-    The latter are levels of the narrowest intervals that contain it, (q, powers, shares, outputs).
+    The second are levels of the narrowest intervals that contain it, (q, powers, shares, outputs).
+    The last are sums of squared weights, (q,).
     Distributions are those of the errors: of the target less the prediction.
     """
     bounds = evaluation.one_head.bounds
 
-    def score_block(rows: WeightedRows) -> tuple[Tensor, Tensor]:
+    def score_block(rows: WeightedRows) -> tuple[Tensor, Tensor, Tensor]:
         plain_weights, values = rows.weights(), rows.values.unbind(2)
         truth = residual[rows.queries]
         predictions = {j: weighted_mean(plain_weights, values[j]) for j in noises}
@@ -115,11 +116,11 @@ def _score_candidates(
                     score, level = distribution.score(truth[:, [j]], share, error_bounds)
                     crps[:, p, s] += score / noise.scale
                     interval[:, p, s, j] = level
-        return crps, interval
+        return crps, interval, plain_weights.square().sum(dim=1)
 
     blocks = evaluation.map_weighted_rows(score_block, precise=True)
-    crps, interval = zip(*blocks, strict=True)
-    return torch.cat(crps), torch.cat(interval)
+    crps, interval, squares = zip(*blocks, strict=True)
+    return torch.cat(crps), torch.cat(interval), torch.cat(squares)
 
 
 def _are_about_lowest(scores: Tensor) -> Tensor:

@@ -392,7 +392,7 @@ def test_a_label_of_another_kind_is_unseen():
         ),
         (
             pd.DataFrame({"kind": [1.0, 2.0], "tail": [np.nan, 1.0]}, ["p", "q"]),
-            r"NaN: nan in row 0 \(index 'p'\) of output 'tail'$",
+            r"NaN: nan in row 0 \(index 'p'\) of output 'tail'; fit an estimator for each output",
         ),
         (
             pd.DataFrame({"kind": ["a", "b"], "tail": [1, "x"]}, ["p", "q"]),
