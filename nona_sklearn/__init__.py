@@ -16,6 +16,7 @@ from ._inspection.counterfactuals import counterfactuals
 from ._inspection.displays.interval import CoverageDisplay, IntervalDisplay
 from ._inspection.displays.learned import EffectDisplay, EmbeddingDisplay, StepDisplay
 from ._inspection.displays.neighbors import NeighborsDisplay
+from ._inspection.displays.survival import SurvivalDisplay
 from ._inspection.explorer import explore
 from ._inspection.report import NeighborsReport
 from ._network.extractor import FeatureExtractor
@@ -51,6 +52,7 @@ __all__ = [
     "SoftStepKNeighborsClassifier",
     "SoftStepKNeighborsRegressor",
     "StepDisplay",
+    "SurvivalDisplay",
     "TableEncoder",
     "TrainingOptions",
     "counterfactuals",

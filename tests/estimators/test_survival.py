@@ -5,6 +5,7 @@ import pickle
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.figure import Figure
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
@@ -13,6 +14,7 @@ from sklearn.preprocessing import StandardScaler
 from nona_sklearn import (
     NONARegressor,
     NONASurvivalAnalysis,
+    SurvivalDisplay,
     export_onnx,
     load,
     save,
@@ -241,3 +243,22 @@ def test_pickles_and_files(tmp_path, rows, fitted):
         export_onnx(fitted, tmp_path / "graph")
     with pytest.raises((TypeError, ValueError), match="estimator must be"):
         save_shards(fitted, tmp_path / "shards", 2)
+
+
+def test_a_display_draws_curves_and_the_times_of_neighbors(fitted, rows):
+    pytest.importorskip("matplotlib")
+    X = rows[0][120:123]
+    ax = Figure().subplots()
+    display = SurvivalDisplay.from_estimator(fitted, X, n_neighbors=4, ax=ax)
+    found = fitted.explain(X, 4)
+    for i, line in enumerate(ax.lines):
+        times, curve = line.get_data()
+        np.testing.assert_array_equal(curve, fitted.predict_survival_function(X, times)[i])
+        events, ends = (dots.get_offsets().data for dots in ax.collections[2 * i : 2 * i + 2])
+        marked = np.concatenate([events[:, 0], ends[:, 0]])
+        own = found[found["query"] == i]
+        np.testing.assert_array_equal(np.sort(marked), np.sort(own["duration"]))
+        assert len(events) == own["event"].sum()
+    assert display.names == ["0", "1", "2"]
+    with pytest.raises(ValueError, match="X must have at most 10 rows, got 11"):
+        SurvivalDisplay.from_estimator(fitted, rows[0][:11], ax=ax)
