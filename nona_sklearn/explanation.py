@@ -155,10 +155,10 @@ class Explanation:
         explanation = explanation._with_others(evaluation, _array(left[:, 0]), votes)
         if not votes:
             return explanation
-        if evaluation.offset is not None:
+        if evaluation.query_trend is not None:
             networks = evaluation.without_trend()
             explanation = explanation._with_rest(NETWORK, _array(networks.mean()))
-        name = NETWORK if evaluation.offset is None else TREND
+        name = NETWORK if evaluation.query_trend is None else TREND
         return explanation._with_rest(name, _array(evaluation.mean()))
 
     def _with_others(self, evaluation: Evaluation, left: np.ndarray, votes: bool) -> Explanation:

@@ -531,7 +531,7 @@ class _Pairs:
         moves = trend_factors[:, None] * (end - start)
         if moves.shape[1] == 1:
             return moves
-        offset, at_rows = self.evaluation.offset, self.evaluation.neighbors.offset
+        offset, at_rows = self.evaluation.query_trend, self.evaluation.neighbors.offset
         assert offset is not None
         assert at_rows is not None
         change = offset[self.explanation.of_query] - at_rows.values[self.explanation.positions]

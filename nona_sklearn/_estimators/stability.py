@@ -107,7 +107,7 @@ def permutation_importances(estimator: Any, X: Tensor, table: Any = None) -> np.
         offset = bank.trend_at(np.tile(rows, n), TableRows(permuted, given))
         z = embed(estimator.network_, permuted)
         exclusion = evaluation.exclusion[np.tile(queries, n)]
-        moved = Evaluation(head, bank.neighbors, z, exclusion, offset=offset)
+        moved = Evaluation(head, bank.neighbors, z, exclusion, query_trend=offset)
         return (moved.mean() / unit).unflatten(0, orders.shape)
 
     before = predict(np.zeros(1, int), np.arange(len(rows))[None])

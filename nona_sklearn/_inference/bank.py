@@ -141,7 +141,7 @@ class NeighborBank:
                 queries.embeddings,
                 self.exclude(queries, eligibility),
                 added=queries.added,
-                offset=self.trend_of(queries),
+                query_trend=self.trend_of(queries),
                 shifts=self.shifts_at(queries),
             )
         labels = self.ids if leave_out == "itself" or self.groups is None else self.groups
@@ -156,7 +156,7 @@ class NeighborBank:
             self.neighbors,
             self.embeddings,
             self._admit(eligibility, self.neighbors.compared, itself),
-            offset=None if self.neighbors.offset is None else self.neighbors.offset.values,
+            query_trend=None if self.neighbors.offset is None else self.neighbors.offset.values,
             left_out=left_out,
             shifts=shifts,
         )
@@ -175,15 +175,15 @@ class NeighborBank:
         found = self.evaluate(head, leave_out=leave_out)[rows]
         if limits is None:
             return found
-        before, exclusion, offset = torch.as_tensor(limits), found.exclusion, found.offset
+        before, exclusion, trend = torch.as_tensor(limits), found.exclusion, found.query_trend
         before = before.to(self.embeddings.device)
         assert isinstance(exclusion, TimeExclusion | RuleExclusion)
         exclusion = exclusion.before(before)
-        if self.trend is not None and offset is not None:
+        if self.trend is not None and trend is not None:
             ids, inputs = self.ids[rows].cpu().numpy(), self.inputs
             own = None if inputs is None else TableRows(inputs[torch.from_numpy(rows)])
-            offset = torch.from_numpy(self.trend.of_rows(ids, own, before)).to(offset)
-        return replace(found, exclusion=exclusion, offset=offset)
+            trend = torch.from_numpy(self.trend.of_rows(ids, own, before)).to(trend)
+        return replace(found, exclusion=exclusion, query_trend=trend)
 
     def share_as_far(
         self,

@@ -61,7 +61,7 @@ class Evaluation:
     #: What unknown levels add, (q, n_outputs): variances to calibrated distributions or, for each
     #: class, a part of its probability, of which the others have the rest; None: nothing.
     added: Tensor | None = None
-    offset: Tensor | None = None  # (q, n_outputs), the trend, if the neighbours have one
+    query_trend: Tensor | None = None  # (q, n_outputs), if the neighbours have one
     #: The queries, if they are rows that are to be left out of the trend at their neighbours.
     left_out: LeftOutQueries | None = None
     shifts: TrendShifts | None = None  # of the trend without each neighbour, if they are known
@@ -69,7 +69,7 @@ class Evaluation:
     nearest_rows: tuple[Candidates, ...] | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self):
-        assert (self.offset is None) == (self.neighbors.offset is None)
+        assert (self.query_trend is None) == (self.neighbors.offset is None)
 
     def __len__(self) -> int:
         return len(self.query)
@@ -77,7 +77,7 @@ class Evaluation:
     def __getitem__(self, rows: Tensor | np.ndarray) -> Evaluation:
         """Select some of the queries."""
         rows = torch.as_tensor(rows)
-        names = "query", "exclusion", "added", "offset", "left_out", "shifts"
+        names = "query", "exclusion", "added", "query_trend", "left_out", "shifts"
         parts = {name: some_of(getattr(self, name), rows) for name in names}
         candidates = self.candidates and tuple(part[rows] for part in self.candidates)
         some = replace(self, candidates=candidates, **parts)
@@ -169,7 +169,7 @@ class Evaluation:
         """The same by the networks alone."""
         candidates = self.search()
         neighbors = self.neighbors.with_offset(None)
-        networks = replace(self, neighbors=neighbors, candidates=candidates, offset=None)
+        networks = replace(self, neighbors=neighbors, candidates=candidates, query_trend=None)
         return replace(networks, left_out=None, shifts=None)
 
     @property
@@ -363,7 +363,7 @@ class Evaluation:
                     self.neighbors.log_prior,
                     self.neighbors.adjustment_scale,
                     self.neighbors.offset,
-                    some_of(self.offset, queries),
+                    some_of(self.query_trend, queries),
                     some_of(self.left_out, queries),
                     some_of(self.added, queries),
                 )

@@ -105,9 +105,9 @@ def predict_held_out(
             evaluation = bank.evaluate_rows(head, of_trend.rows, of_trend.limits, leave_out)
             offset = of_trend.predictions
             offset = log(offset) if isinstance(head, ClassHead) else offset
-            evaluation, rows, truth, limits = replace(evaluation, offset=offset).without_isolated(
-                of_trend.rows, of_trend.truth, of_trend.limits
-            )
+            evaluation, rows, truth, limits = replace(
+                evaluation, query_trend=offset
+            ).without_isolated(of_trend.rows, of_trend.truth, of_trend.limits)
             kept = replace(of_trend, evaluation=evaluation, rows=rows, truth=truth, limits=limits)
             result.append(kept)
         return result

@@ -20,7 +20,7 @@ from .._trend.trend import Trend
 from .._utils.precision import STORED
 from .._utils.validation import some_of, spans, spans_of
 from ..attention.functional import attenuation
-from ..attention.prediction import ClassRows, Rows, distance_of
+from ..attention.prediction import CandidateRows, ClassRows, distance_of
 from ..weighting.base import normalize
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ def by_row(values: Tensor, positions: Tensor | None, n_rows: int) -> Tensor:
 # -- of one network ----------------------------------------------------------------------------
 
 
-def changes_of_network(rows: Rows) -> Iterator[Tensor]:
+def changes_of_network(rows: CandidateRows) -> Iterator[Tensor]:
     """Yield the change of each output's prediction without each candidate, (q, m).
 
     The trend is the same.
@@ -186,7 +186,7 @@ def proportional_changes_of_classes(
             yield rows.mixed(left(c) / total, (slice(None), c, None)) - mean[:, c, None]
 
 
-def _means_without(rows: Rows, leaving: Tensor) -> Tensor:
+def _means_without(rows: CandidateRows, leaving: Tensor) -> Tensor:
     """Predictions without one candidate, (p, c), by the definition, for pairs of `leaving`."""
     queries, columns = leaving.nonzero(as_tuple=True)
     means = [rows.targets[:0]]
@@ -197,7 +197,7 @@ def _means_without(rows: Rows, leaving: Tensor) -> Tensor:
     return torch.cat(means)
 
 
-def _attenuation_without(rows: Rows, queries: Tensor, column: Tensor) -> Tensor | None:
+def _attenuation_without(rows: CandidateRows, queries: Tensor, column: Tensor) -> Tensor | None:
     """Factor of the adjustments of queries (p,) without one candidate (p, 1), (p, 1).
 
     None where it stays, or where Euclidean distances are those of the nearest rows alone.
@@ -212,7 +212,7 @@ def _attenuation_without(rows: Rows, queries: Tensor, column: Tensor) -> Tensor 
     return torch.where(column == columns[queries, :1], changed, rows.attenuation[queries])
 
 
-def _weights_without(rows: Rows, queries: Tensor, column: Tensor) -> Tensor:
+def _weights_without(rows: CandidateRows, queries: Tensor, column: Tensor) -> Tensor:
     """Weights of queries (p,) without one candidate (p, 1), (p, m); the only one is kept."""
     if rows.head.keeps_proportions:
         weights = rows.weights[queries].scatter_(1, column, 0.0)
@@ -222,7 +222,7 @@ def _weights_without(rows: Rows, queries: Tensor, column: Tensor) -> Tensor:
     return torch.where(weights.sum(dim=1, keepdim=True) > 0, normalize(weights), alone)
 
 
-def shifted(rows: Rows, predicted: Tensor, shifts: TrendShifts) -> Tensor:
+def shifted(rows: CandidateRows, predicted: Tensor, shifts: TrendShifts) -> Tensor:
     """Predictions without each row, (q, n, c), from those by the same trend, in place.
 
     The value of the trend changes at a query and at its neighbours.

@@ -109,7 +109,7 @@ class NetworkTrend(Trend):
         positions = self.bank.positions(ids)
         evaluation = self._evaluate_rows(positions)
         query, offset = embed(self.network, rows.encoded), self.bank.trend_at(positions, rows)
-        return values_of(replace(evaluation, query=query, offset=offset, shifts=None))
+        return values_of(replace(evaluation, query=query, query_trend=offset, shifts=None))
 
     @property
     def leaves_out_single_rows(self) -> bool:

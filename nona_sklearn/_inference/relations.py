@@ -163,7 +163,7 @@ def shares_of_unknown(
         if queries is None:
             continue
         offset = bank.trend_at(rows, queries.inputs)
-        query = replace(evaluation, query=queries.embeddings, offset=offset)
+        query = replace(evaluation, query=queries.embeddings, query_trend=offset)
         without = Relation(labels=levels[:, j]).exclude(query, rows)
         query, without, positions = query.without_isolated(without, rows)
         without, query, positions = without.without_isolated(query, positions)

@@ -12,7 +12,7 @@ from .._utils.threads import cached_property
 from .._utils.validation import sparse_rows
 from ..attention.functional import Excluded
 from ..attention.head import ClassHead
-from ..attention.prediction import Rows
+from ..attention.prediction import CandidateRows
 from ..ranking import nearest_first
 from .neighbors import Exclusion
 
@@ -25,7 +25,9 @@ class WeightedRows:
     these are, `exclusion` is of its pairs with rows of the bank.
     """
 
-    def __init__(self, networks: list[Rows], queries: slice, exclusion: Exclusion | None = None):
+    def __init__(
+        self, networks: list[CandidateRows], queries: slice, exclusion: Exclusion | None = None
+    ):
         self.networks, self.queries, self.exclusion = networks, queries, exclusion
         self.n_rows = len(networks[0].targets)
 

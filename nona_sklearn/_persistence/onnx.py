@@ -654,8 +654,8 @@ class Graph(nn.Module):
 class Networks(nn.Module):
     """Networks and their bank as a module, from scaled features to the weighted rows.
 
-    The formulas are those of :class:`Rows` and of the heads. What would branch there on numbers
-    is set beforehand: a graph takes all rows of the bank, none of which is excluded.
+    The formulas are those of :class:`CandidateRows` and of the heads. What would branch there on
+    numbers is set beforehand: a graph takes all rows of the bank, none of which is excluded.
     """
 
     def __init__(self, network: NeighborNetwork, bank: NeighborBank):

@@ -448,7 +448,9 @@ def search_shard(
     offset = None  # a search does not read a trend's values at queries
     if neighbors.offset is not None:
         offset = neighbors.offset.values.new_zeros(len(queries), neighbors.columns.shape[1])
-    evaluation = Evaluation(search.head, neighbors, queries.embeddings, exclusion, offset=offset)
+    evaluation = Evaluation(
+        search.head, neighbors, queries.embeddings, exclusion, query_trend=offset
+    )
     candidates: tuple[Candidates, ...] = ()
     if not search.by_weight:
         positions.append(evaluation.nearest(search.n_neighbors)[1].flatten())

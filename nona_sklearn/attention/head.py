@@ -15,7 +15,7 @@ from ..similarity import DISTANCES, SIMILARITIES, TRAINING_SIMILARITIES
 from ..softstep import SoftStep
 from ..weighting import Softmax, Weighting, make_weighting
 from .functional import Excluded, L2Attention, count_excluded
-from .prediction import Candidates, ClassRows, Rows, compare_all, compare_nearest, rows_of
+from .prediction import CandidateRows, Candidates, ClassRows, compare_all, compare_nearest, rows_of
 
 START_NUGGET = 0.3  # of the unit of distance
 TRUST_FACTOR = 2.0  # with 1, the farthest of the test rows lost what trends gain
@@ -106,7 +106,7 @@ class NONAHead(nn.Module):
     tensor([2.])
     """
 
-    _rows_class: ClassVar[type[Rows]] = Rows
+    _rows_class: ClassVar[type[CandidateRows]] = CandidateRows
     temperature_multiples: ClassVar[tuple[float, ...]] = TEMPERATURE_MULTIPLES
     shrinkage: float = 0.0
     mean_residual: tuple[float, ...] = (0.0,)

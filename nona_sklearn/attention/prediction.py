@@ -115,7 +115,7 @@ def nearest_by_l2(
     return similarity.amax(dim=1, keepdim=True)
 
 
-class LeftOut(Protocol):
+class LeftOutResiduals(Protocol):
     """Queries that are rows of the bank, and are left out of the trend at their neighbours."""
 
     @property
@@ -124,7 +124,7 @@ class LeftOut(Protocol):
 
 
 @dataclass(eq=False)
-class Rows:
+class CandidateRows:
     """The candidate rows of a block of queries in one network: weights and adjusted targets.
 
     In a step of `training`, in its own precision, eta is 1 and lambda 0.
@@ -139,7 +139,9 @@ class Rows:
     adjustment_scale: Tensor | float | None = 1.0  # of g in units of the targets; None: no g
     offset: Offset | None = None  # the trend at the rows
     query_trend: Tensor | None = None  # (q, c), the trend at the queries
-    left_out: LeftOut | None = None  # None: residuals from the trend are those of `offset`
+    left_out: LeftOutResiduals | None = (
+        None  # None: residuals from the trend are those of `offset`
+    )
     added: Tensor | None = None  # (q, c), what unknown levels add to probabilities
     training: bool = False
     _mean_of_summands: Tensor | None = field(default=None, init=False)
@@ -390,8 +392,8 @@ class Rows:
         return (~self.excluded[queries]).any(dim=1, keepdim=True).to(self.targets.dtype)
 
 
-class ClassRows(Rows):
-    """:class:`Rows` of a :class:`~nona_sklearn.attention.ClassHead`: targets are one-hot."""
+class ClassRows(CandidateRows):
+    """Candidates of a :class:`~nona_sklearn.attention.ClassHead`: targets are one-hot."""
 
     head: ClassHead
     adjusts = True  # a vote is not a target
@@ -463,8 +465,8 @@ class ClassRows(Rows):
         return self.targets[rows] * (self.kept * scale)[queries, None]
 
 
-def rows_of(head: NONAHead, *columns: Any, **options: Any) -> Rows:
-    """Return the rows of a head, whose targets are numbers or classes: see :class:`Rows`."""
+def rows_of(head: NONAHead, *columns: Any, **options: Any) -> CandidateRows:
+    """Return the candidates of a head, whose targets are numbers or classes."""
     return head._rows_class(head, *columns, **options)
 
 
