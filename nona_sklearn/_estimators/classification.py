@@ -209,8 +209,8 @@ class NeighborClassifier(ClassifierMixin, NeighborEstimator):
         >>> X, grades = [[1], [2], [3], [6], [7], [8]], ["low", "mid", "mid", "top", "mid", "top"]
         >>> y = pd.Categorical(grades, categories=["low", "mid", "top"], ordered=True)
         >>> options = dict(weighting="uniform", learn_feature_weights=False, smoothing=False)
-        >>> knn = SoftStepKNeighborsClassifier(3, max_iter=1, **options).fit(X, y)
-        >>> knn.predict_quantiles([[2], [7]], [0.1, 0.5])
+        >>> knn = SoftStepKNeighborsClassifier(3, validation_fraction=None, max_iter=1, **options)
+        >>> knn.fit(X, y).predict_quantiles([[2], [7]], [0.1, 0.5])
         array([['low', 'mid'],
                ['mid', 'top']], dtype=object)
         """
@@ -252,8 +252,8 @@ class NeighborClassifier(ClassifierMixin, NeighborEstimator):
         >>> X, grades = [[1], [2], [3], [6], [7], [8]], ["low", "mid", "mid", "top", "mid", "top"]
         >>> y = pd.Categorical(grades, categories=["low", "mid", "top"], ordered=True)
         >>> options = dict(weighting="uniform", learn_feature_weights=False, smoothing=False)
-        >>> knn = SoftStepKNeighborsClassifier(3, max_iter=1, **options).fit(X, y)
-        >>> knn.predict_cdf([[2], [7]]).round(2)
+        >>> knn = SoftStepKNeighborsClassifier(3, validation_fraction=None, max_iter=1, **options)
+        >>> knn.fit(X, y).predict_cdf([[2], [7]]).round(2)
         array([[0.33, 1.  , 1.  ],
                [0.  , 0.33, 1.  ]])
         >>> knn.predict_cdf([[2], [7]], "mid").round(2)
