@@ -33,6 +33,7 @@ from scipy.spatial.distance import cdist
 
 from ._utils.globe import EARTH_RADIUS, LIMITS, check_degrees, chord, on_globe
 from ._utils.storable import storable
+from ._utils.tables import INEXACT
 from ._utils.validation import check_choice, check_flag, is_real, is_whole
 
 __all__ = ["Eligibility", "any_row", "differs", "distance", "pairs", "same", "within"]
@@ -170,7 +171,11 @@ class Eligibility(ABC):
         if not is_whole(min_neighbors, 1):
             raise ValueError(f"min_neighbors must be an int of at least 1, got {min_neighbors!r}")
         rules = [relax] if isinstance(relax, Eligibility) or relax is None else relax
-        if rules is not relax or any(type(rule) is Required for rule in rules):
+        if (
+            rules is not relax
+            or isinstance(relax, str)
+            or any(type(rule) is Required for rule in rules)
+        ):
             raise TypeError(f"relax must be a list of rules without at_least, got {relax!r:.100}")
         for rule in rules:
             if not isinstance(rule, Eligibility):
@@ -179,7 +184,10 @@ class Eligibility(ABC):
         return Required(self, int(min_neighbors), tuple(relax), on_fewer)
 
     def __bool__(self) -> bool:
-        raise TypeError("join rules by & and |, and turn them by ~: and, or, not join no rules")
+        raise TypeError(
+            "join rules by & and |, and turn them by ~: and, or, not, and comparisons in a chain, "
+            "such as 1 < distance(...) < 2, join no rules"
+        )
 
 
 # -- rules that consist of rules ---------------------------------------------------------------
@@ -366,6 +374,11 @@ class Same(Comparison):
     def check(self, column: Any, kind: str, values: np.ndarray) -> None:
         if kind == "text":
             raise ValueError(f"same({column!r}) needs a column of values that repeat, got texts")
+        if kind == "number" and len(large := values[abs(values) >= INEXACT]):
+            raise ValueError(
+                f"same({column!r}) compares integers below 2^53, which float64 holds, got "
+                f"{large[0]:.0f}: convert them to strings"
+            )
 
     @property
     def reach(self) -> dict[Any, float]:
@@ -493,7 +506,12 @@ class Pairs(Comparison):
     def __call__(self, compared: Compared) -> np.ndarray:
         values = {name: compared.values(name) for name in self.names}
         queries, rows = ({name: part[i] for name, part in values.items()} for i in (0, 1))
-        result = np.array(self.function(queries, rows))  # a copy: rules that join write into it
+        try:
+            result = np.array(
+                self.function(queries, rows)
+            )  # a copy: rules that join write into it
+        except KeyError as error:
+            raise ValueError(f"{self!r} must name the column {error} that it reads") from error
         shape = tuple(len(values[self.names[0]][i]) for i in (0, 1))
         if result.dtype != bool or result.shape != shape:
             raise ValueError(
@@ -641,7 +659,7 @@ def within(
     of_times = isinstance(given, timedelta)
     length = given.total_seconds() if of_times else given
     if not is_real(length, 0, sys.float_info.max):
-        raise ValueError(f"width must be a number or a time of at least 0, got {width!r}")
+        raise ValueError(f"width must be a number or a time of at least 0, got {width or given!r}")
     return Within(_check_column(column), float(length), of_times, before)
 
 

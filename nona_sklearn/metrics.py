@@ -33,8 +33,10 @@ def ranked_probability_loss(
     sample_weight : array-like of shape (n_samples,), default=None
         Weights of the samples.
     labels : array-like of shape (n_classes,), default=None
-        Labels in the order of the columns, as in ``classes_``. None: the categories of `y_true`,
-        if it is an ordered categorical, or its sorted labels, if these are numbers.
+        Labels in the order of the columns, as in ``classes_``. The order of the classes is that of
+        an ordered categorical `y_true`, or else of the labels. None: the sorted labels of
+        `y_true`, which must be numbers, or categories in sorted order: scikit-learn's classifiers
+        sort their columns, and the estimators here have the order of the categories.
 
     Returns
     -------
@@ -44,8 +46,8 @@ def ranked_probability_loss(
     Raises
     ------
     ValueError
-        If `labels` are not given for strings without an order, `y_true` has a label that is not
-        among them, or the rows of `y_proba` are not their probabilities.
+        If `labels` are not given for strings without a sorted order, or repeat, `y_true` has a
+        label that is not among them, or the rows of `y_proba` are not their probabilities.
 
     References
     ----------
@@ -73,12 +75,15 @@ def ranked_probability_loss(
     (order, *_), y_true = orders_of(y_true), column_or_1d(np.asarray(y_true))
     if labels is None:
         labels = np.unique(y_true) if order is None else order
-        if order is None and y_true.dtype.kind not in "biuf":
+        is_sorted = list(labels) == sorted(labels)
+        if not is_sorted or (order is None and y_true.dtype.kind not in "biuf"):
             raise ValueError(
-                "labels must be given for labels without an order, in the order of the columns of "
-                f"y_proba, got None for {labels.tolist()!r:.200}"
+                "labels must be given for labels without a sorted order, in the order of the "
+                f"columns of y_proba, got None for {list(labels)!r:.200}"
             )
     labels = column_or_1d(np.asarray(labels))
+    if len({*labels.tolist()}) < len(labels):
+        raise ValueError(f"labels must hold each label once, got {labels.tolist()!r:.200}")
     is_class = y_true[:, None] == labels
     if not is_class.any(axis=1).all():
         unknown = y_true[~is_class.any(axis=1)].tolist()[0]
@@ -96,5 +101,9 @@ def ranked_probability_loss(
         )
     if (proba < 0).any() or (abs(proba.sum(axis=1) - 1) > ROUNDING).any():
         raise ValueError("y_proba must hold probabilities, of which every row sums to 1")
+    if order is not None:
+        rank = [order.index(label) for label in labels.tolist()]
+        in_order = np.argsort(rank)
+        proba, is_class = proba[:, in_order], is_class[:, in_order]
     differences = proba.cumsum(axis=1) - is_class.cumsum(axis=1)
     return float(np.average((differences[:, :-1] ** 2).sum(axis=1), weights=sample_weight))

@@ -122,8 +122,13 @@ class SpatialKFold(BaseCrossValidator):
         _, vectors = read_pair(columns, self.places)
         random_state = check_random_state(self.random_state)
         centers = block_centers(vectors, self.n_blocks, random_state)
+        blocks = blocks_of(vectors, centers)
+        if (n_blocks := len(np.unique(blocks))) < self.n_splits:
+            raise ValueError(
+                f"places must be in at least n_splits={self.n_splits} blocks, got {n_blocks}"
+            )
         folds = GroupKFold(self.n_splits, shuffle=True, random_state=random_state)
-        for train, test in folds.split(vectors, groups=blocks_of(vectors, centers)):
+        for train, test in folds.split(vectors, groups=blocks):
             train = train[~_are_near(vectors[train], vectors[test], self.buffer)]
             if not len(train):
                 raise ValueError(f"buffer={self.buffer} leaves no training row in a fold")

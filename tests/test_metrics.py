@@ -52,7 +52,7 @@ def test_a_categorical_brings_its_order(y):
     """Even the categories that are not in it."""
     proba = [[0.2, 0.5, 0.3], [0.9, 0.1, 0.0]]
     expected = ranked_probability_loss([1, 0], proba, labels=[0, 1, 2])
-    assert ranked_probability_loss(y, proba) == expected
+    assert ranked_probability_loss(y, proba, labels=ORDER) == expected
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
@@ -69,7 +69,7 @@ def test_as_a_scorer(n_classes):
 @pytest.mark.parametrize(
     ("y", "proba", "labels", "message"),
     [
-        (["low"], [[0.5, 0.5]], None, "labels must be given for labels without an order"),
+        (["low"], [[0.5, 0.5]], None, "labels must be given for labels without a sorted order"),
         (["bad"], [[0.5, 0.5]], ["low", "mid"], r"got \['low', 'mid'\] without 'bad'"),
         ([0, 1], [[0.5, 0.5, 0.0]] * 2, None, r"each of the labels \[0, 1\], got 3"),
         ([0, 1], [[0.5, 1.0], [0.5, 1.0]], None, "every row sums to 1"),
@@ -81,3 +81,19 @@ def test_as_a_scorer(n_classes):
 def test_wrong_arguments(y, proba, labels, message):
     with pytest.raises(ValueError, match=message):
         ranked_probability_loss(y, proba, labels=labels)
+
+
+def test_columns_in_sorted_order_are_put_in_the_order_of_categories():
+    """As of scikit-learn's classifiers: "high", "low", "mid"."""
+    y = pd.Categorical(["low", "high"], categories=["low", "mid", "high"], ordered=True)
+    proba = np.array([[0.0, 0.5, 0.5], [1.0, 0.0, 0.0]])
+    loss = ranked_probability_loss(y, proba, labels=["high", "low", "mid"])
+    assert loss == (0.5**2 + 0) / 2
+    assert loss == ranked_probability_loss(y, proba[:, [1, 2, 0]], labels=["low", "mid", "high"])
+    with pytest.raises(ValueError, match="labels must be given for labels without a sorted order"):
+        ranked_probability_loss(y, proba)
+
+
+def test_labels_may_not_repeat():
+    with pytest.raises(ValueError, match=r"labels must hold each label once, got \[0, 1, 1\]"):
+        ranked_probability_loss([0, 1], [[0.5, 0.25, 0.25]] * 2, labels=[0, 1, 1])

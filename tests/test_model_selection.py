@@ -92,3 +92,26 @@ def test_scikit_learn_takes_it(places):
 def test_errors_name_the_parameter(places, options, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         [*SpatialKFold(random_state=0, **options).split(places)]
+
+
+def test_rows_without_a_place_are_one_block(places):
+    places.loc[:9, "latitude"] = np.nan
+    n_in_folds = [(test < 10).sum() for _, test in SpatialKFold(4, random_state=0).split(places)]
+    assert sorted(n_in_folds) == [0, 0, 0, 10]
+
+
+def test_the_seed_deals_blocks_to_folds(places):
+    folds = [
+        [test.tolist() for _, test in SpatialKFold(3, n_blocks=8, random_state=seed).split(places)]
+        for seed in (0, 0, 1)
+    ]
+    assert folds[0] == folds[1]
+    assert folds[0] != folds[2]
+
+
+def test_too_few_places_are_named():
+    X = pd.DataFrame({"latitude": [1.0, 2, 3] * 4, "longitude": [0.0] * 12})
+    with pytest.raises(ValueError, match="places must be in at least n_splits=5 blocks, got 3"):
+        next(SpatialKFold(5, random_state=0).split(X))
+    with pytest.raises(ValueError, match="places must name a column of latitudes"):
+        next(SpatialKFold(2, places={"latitude", "longitude"}).split(X))

@@ -31,10 +31,13 @@ class Durations:
         ordered, risks = self.duration[order], (self.weight * np.exp(log_risk))[order]
         first = np.searchsorted(ordered, ordered)
         at_risk = risks[::-1].cumsum()[::-1][first]
-        cumulative = ((self.weight * self.event)[order] / at_risk).cumsum()
+        events = (self.weight * self.event)[order]  # after the last of weight, nobody is at risk
+        cumulative = np.divide(
+            events, at_risk, out=np.zeros_like(events), where=events > 0
+        ).cumsum()
         return (
             at_risk[np.searchsorted(ordered, self.duration)],
-            cumulative[np.searchsorted(ordered, self.duration, side="right") - 1],
+            hazards.cumsum()[np.searchsorted(ordered, self.duration, side="right") - 1],
         )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -71,7 +71,8 @@ class RuleColumns:
 
     def read(self, X: Any) -> list[Column]:
         """Return the columns of new rows, whose kinds must be those of fit."""
-        pairs = zip(_select(self.names, X), self.columns, strict=True)
+        time_zones = [column.time_zone for column in self.columns]
+        pairs = zip(_select(self.names, X, time_zones), self.columns, strict=True)
         read = [read_as(column, fitted) for column, fitted in pairs]
         for column, fitted in zip(read, self.columns, strict=True):
             if "empty" not in (column.kind, fitted.kind) and column.kind != fitted.kind:
@@ -158,6 +159,13 @@ class StoredRule:
         without = None if excluded is None else excluded.cpu().numpy()
         return ComparedRows(self.columns, queries.cpu().numpy(), rows.cpu().numpy(), without)
 
+    def read(self, X: Any) -> list[Column]:
+        """Return the compared columns of new rows, which the rule must be able to compare."""
+        read = self.columns.read(X)
+        for column in read:
+            self.rule.check(column.name, _kind(column), column.values)
+        return read
+
     def replaced_by(self, rule: Eligibility) -> StoredRule:
         """Return a different rule of the stored columns."""
         self.columns.check(rule)
@@ -197,8 +205,10 @@ class ComparedRows:
         return queries, rows
 
 
-def _select(names: Iterable[Any], X: Any) -> list[Column]:
-    """Return the named columns of a table, in this order."""
+def _select(
+    names: Iterable[Any], X: Any, time_zones: Sequence[str | None] | None = None
+) -> list[Column]:
+    """Return the named columns of a table, in this order, with dates in the given time zones."""
     X, names = as_dense(X), [*names]
     if not is_frame(X):
         X = np.asarray(X)
@@ -210,7 +220,7 @@ def _select(names: Iterable[Any], X: Any) -> list[Column]:
             raise ValueError(
                 f"eligibility must compare columns of X, such as {given[:N_LISTED]}, got {name!r}"
             )
-    read = read_columns(columns_at(X, [given.index(name) for name in names]))
+    read = read_columns(columns_at(X, [given.index(name) for name in names]), time_zones)
     return [replace(column, name=name) for name, column in zip(names, read, strict=True)]
 
 

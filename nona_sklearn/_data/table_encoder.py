@@ -503,7 +503,7 @@ def _choose_vectorizers(columns: list[Column], chosen: Any) -> dict[int, Any]:
 
 def read_pair(columns: list[Column], places: Any) -> tuple[tuple[int, int], np.ndarray]:
     """Return the numbers of the columns of `places`, and the places as vectors (n, 3)."""
-    names = [] if isinstance(places, str) else [*places]
+    names = [*places] if isinstance(places, tuple | list | np.ndarray) else []
     labels = [column.name for column in columns]
     pair = [_number_of(labels, name, "places") for name in names]
     if len(pair) != 2 or pair[0] == pair[1]:

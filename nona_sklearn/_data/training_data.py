@@ -302,8 +302,7 @@ class ValidationSet:
                 times = torch.from_numpy(read_query_times(data.time, self.X, feature_names))
             compared = None
             if data.rule is not None:
-                columns = data.rule.columns
-                compared = columns.number(columns.read(self.X))
+                compared = data.rule.columns.number(data.rule.read(self.X))
         weights = self._row_weights(targets, values, data.class_factors)
         prior = log_prior(weights, float(weights.max()))
         return Sample(X, targets.encode(values), prior, times=times, compared=compared)

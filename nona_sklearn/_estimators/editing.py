@@ -148,7 +148,7 @@ def addition(
     if bank.rule is not None:
         if isinstance(X, Embedded):
             raise ValueError("X must be a table where fit was given a rule, got embedded rows")
-        read = bank.rule.columns.read(X)
+        read = bank.rule.read(X)
 
     def add(bank: NeighborBank) -> NeighborBank:
         if read is not None and bank.rule is not None:

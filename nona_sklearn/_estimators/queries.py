@@ -100,7 +100,7 @@ def query_blocks(fitted: Any, X: Any, with_added: bool = False) -> Iterator[Embe
                     added = levels.added(torch.from_numpy(unknown)).to(device)
         rows = slice(start, start + len(encoded))
         if columns is not None:
-            columns, compared = columns.with_rows(columns.read(given))
+            columns, compared = columns.with_rows(bank.rule.read(given))
             compared = compared.to(device)
         yield replace(
             embed_rows(fitted.network_, bank.trend, given, encoded),

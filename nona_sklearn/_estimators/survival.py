@@ -91,7 +91,8 @@ class NONASurvivalAnalysis(BaseEstimator):
     -----
     With weights w and risks r of the neighbours, ordered by their durations t, the curve of a
     query of risk r is ``S(t) = prod_i (1 - w_i r_i / sum_{j >= i} w_j r_j) ** (r / r_i)``, over
-    the events i up to t. With equal weights and risks, it is the Kaplan-Meier estimate.
+    the events i up to t. Events at one time have one factor, of the sum of their shares and the
+    mean of their ratios. With equal weights and risks, it is the Kaplan-Meier estimate.
 
     References
     ----------
@@ -117,6 +118,32 @@ class NONASurvivalAnalysis(BaseEstimator):
     """
 
     regressor: NeighborRegressor | None = field(default=None)
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters, as scikit-learn's estimators do.
+
+        A nested name, such as ``regressor__max_iter``, makes the regressor where it is None.
+
+        Parameters
+        ----------
+        **params : dict
+            Values by name.
+
+        Returns
+        -------
+        self : object
+            The estimator.
+
+        Examples
+        --------
+        >>> from nona_sklearn import NONASurvivalAnalysis
+        >>> NONASurvivalAnalysis().set_params(regressor__max_iter=20)
+        NONASurvivalAnalysis(regressor=NONARegressor(max_iter=20))
+        """
+        is_nested = any(name.startswith("regressor__") for name in params)
+        if is_nested and params.get("regressor", self.regressor) is None:
+            params = {"regressor": NONARegressor()} | params
+        return super().set_params(**params)
 
     # -- fit -------------------------------------------------------------------------------
 
@@ -193,7 +220,7 @@ class NONASurvivalAnalysis(BaseEstimator):
         self.coef_ = fit_cox(scores, rows, RIDGE, positive=True)
         self.feature_coef_ = feature_coef
         self.log_risks_ = scores @ self.coef_
-        self._exposures = exposure[kept]
+        self._exposures, self._ids = exposure[kept], kept
         return self
 
     # -- predictions -----------------------------------------------------------------------
@@ -391,6 +418,8 @@ class NONASurvivalAnalysis(BaseEstimator):
         array([0.1, 0.1, 0.2, 0.1, 0.1, 0.1])
         """
         check_is_fitted(self)
+        if not np.array_equal(self.regressor_.bank_.ids.cpu().numpy(), self._ids):
+            raise ValueError("regressor_ must have the rows of fit, got an edited bank: fit anew")
         weights = self.regressor_.neighbor_weights(X)
         weights.data /= self._exposures[weights.indices]  # they count in the regression alone
         weights.data /= np.repeat(weights.sum(axis=1), np.diff(weights.indptr))
@@ -470,23 +499,27 @@ class NONASurvivalAnalysis(BaseEstimator):
     def _sum_until(self, X: Any, times: Any, term: Any) -> np.ndarray:
         """Return sums over the events up to some times, (q, n_times).
 
-        A term is a function of an event's share in the risk of all rows that are still at risk,
-        and of the ratio of the risks of query and row.
+        A term is a function of the share of the rows whose event comes at a time in the risk of
+        all rows that are still at risk, and of their mean ratio of the risks of query and row.
         """
         weights, log_risk = self.neighbor_weights(X), self._log_risk(X)
         at = self.unique_times_ if times is None else check_numbers(times, "times").numpy()
-        # Of equal durations events come first; one by one, their factors have the same product.
-        order = np.lexsort([~self.events_, self.durations_])
-        ends = np.searchsorted(self.durations_[order], at, side="right")
+        order = self.durations_.argsort()
+        first = np.searchsorted(self.durations_[order], self.unique_times_)
+        ends = np.searchsorted(self.unique_times_, at, side="right")
         ordered, events = self.log_risks_[order], self.events_[order]
         result = np.empty((len(log_risk), len(at)))
         for some in self._blocks(weights):
-            log_ratios = log_risk[some, None] - ordered
-            risks = weights[some].toarray()[:, order] * np.exp(-log_ratios)
-            at_risk = risks[:, ::-1].cumsum(axis=1)[:, ::-1]
-            shares = np.zeros_like(risks)
-            np.divide(risks, at_risk, out=shares, where=events & (risks > 0))
+            ratios = np.exp(log_risk[some, None] - ordered)
+            risks = weights[some].toarray()[:, order] / ratios
+            at_risk = risks[:, ::-1].cumsum(axis=1)[:, ::-1][:, first]
+            ended = np.add.reduceat(risks * events, first, axis=1)  # at a time, together
+            by_ratio = np.add.reduceat(risks * events * ratios, first, axis=1)
+            shares, ratio = (
+                np.divide(part, whole, out=np.zeros_like(ended), where=ended > 0)
+                for part, whole in ((ended, at_risk), (by_ratio, ended))
+            )
             with np.errstate(divide="ignore"):  # log 0 where nobody is left
-                terms = np.where(shares > 0, term(shares.clip(0, 1), np.exp(log_ratios)), 0.0)
+                terms = np.where(shares > 0, term(shares.clip(0, 1), ratio), 0.0)
             result[some] = np.pad(terms.cumsum(axis=1), [(0, 0), (1, 0)])[:, ends]
         return result

@@ -659,3 +659,68 @@ def test_reports_and_attributions_take_a_rule():
         assert X["district"].loc[found["neighbor"]].eq("north").all()
     found = reg.attribute(query, of="predictions", eligibility=rule)
     assert_allclose(found["prediction"], reg.predict(query, eligibility=rule))
+
+
+def test_integers_that_numbers_do_not_hold_are_refused():
+    table = X.assign(person=10**18 + np.arange(N))
+    with pytest.raises(ValueError, match=r"same\('person'\) compares integers below 2\^53"):
+        clone(PLAIN_KNN).fit(table, y, eligibility=same("person"))
+    clone(PLAIN_KNN).fit(table, y, eligibility=any_row("person"))
+
+
+def test_dates_are_moments_in_any_time_zone():
+    when = pd.date_range("2024-01-01", periods=N, freq="h", tz="UTC")
+    table = X[["area"]].assign(when=when)
+    knn = clone(PLAIN_KNN).fit(table, y, eligibility=within("when", hours=2))
+    query = table[40:41].assign(area=60.0)
+    elsewhere = query.assign(when=query["when"].dt.tz_convert("Asia/Tokyo"))
+    (found,) = knn.neighborhood(elsewhere)["n_eligible"]
+    assert found == 5
+    assert_array_equal(knn.predict(elsewhere), knn.predict(query))
+
+
+def test_degrees_of_queries_and_of_added_rows_are_checked():
+    table = X.assign(latitude=42 + X["age"] / 1000, longitude=-93.6)
+    near = distance("latitude", "longitude") < 1000
+    knn = clone(PLAIN_KNN).fit(table, y, eligibility=near)
+    swapped = table[:2].assign(latitude=-93.6, longitude=42.0)
+    for use in (knn.predict, lambda rows: knn.add_neighbors(rows, y[:2])):
+        with pytest.raises(ValueError, match=r"degrees from -90 to 90 in column 'latitude', got"):
+            use(swapped)
+    assert len(knn.bank_) == N
+
+
+def test_rows_beyond_a_distance_are_found():
+    table = X.assign(latitude=42 + X["age"] / 1000, longitude=-93.6)
+    knn = clone(PLAIN_KNN).fit(table, y, eligibility=any_row("latitude", "longitude"))
+    far = distance("latitude", "longitude") >= 1500
+    query = NEW[:1].assign(latitude=42.0, longitude=-93.6)
+    mask = (6_371_008.8 * np.deg2rad(table["latitude"].to_numpy() - 42) >= 1500)[None]
+    by_rule, by_mask = (knn.kneighbors(query, 9, eligibility=only) for only in (far, mask))
+    assert_array_equal(by_rule[1], by_mask[1])
+
+
+def test_the_second_wider_rule_holds_where_the_first_admits_too_few():
+    knn = clone(PLAIN_KNN).fit(X, y, eligibility=any_row("district", "age"))
+    rule = (same("district") & within("age", 0)).at_least(
+        N // 2, relax=[same("district") & within("age", 1), within("age", 40)]
+    )
+    assert knn.neighborhood(NEW, eligibility=rule)["rule"].tolist() == ["within('age', 40)"] * 3
+
+
+def test_applicability_is_by_the_rule_of_the_call():
+    knn = clone(PLAIN_KNN).fit(X, y, eligibility=any_row("district", "age"))
+    query, rule = NEW[:2], same("district") & within("age", 3)
+    found = knn.neighborhood(query, eligibility=rule)
+    usual = knn.neighborhood(eligibility=rule)["distance"]
+    usual = usual[np.isfinite(usual)]
+    expected = [
+        (1 + (usual >= (1 - 1e-5) * d).sum()) / (1 + len(usual)) for d in found["distance"]
+    ]
+    assert_allclose(found["applicability"], expected)
+
+
+def test_a_function_names_the_columns_that_it_reads():
+    rule = pairs(lambda queries, rows: queries["age"][:, None] > rows["age"], columns=["district"])
+    with pytest.raises(ValueError, match=r"must name the column 'age' that it reads"):
+        clone(PLAIN_KNN).fit(X, y, eligibility=rule)

@@ -5,6 +5,7 @@ import pickle
 import numpy as np
 import pandas as pd
 import pytest
+from inner.data import Durations
 from matplotlib.figure import Figure
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, cross_val_score
@@ -262,3 +263,62 @@ def test_a_display_draws_curves_and_the_times_of_neighbors(fitted, rows):
     assert display.names == ["0", "1", "2"]
     with pytest.raises(ValueError, match="X must have at most 10 rows, got 11"):
         SurvivalDisplay.from_estimator(fitted, rows[0][:11], ax=ax)
+
+
+def test_events_at_one_time_count_together(rows, fitted):
+    """Of 20 equal rows 10 end at 1: the hazard of Nelson and Aalen is a half."""
+    y = pairs([1, 2] * 10, [1, 0] * 10)
+    regressor = quick(n_neighbors=None, validation_fraction=None, adjust=False, trend=None)
+    model = NONASurvivalAnalysis(regressor).fit(np.zeros((20, 1)), y)
+    np.testing.assert_allclose(model.predict_cumulative_hazard_function([[0]], [1]), [[0.5]])
+    np.testing.assert_allclose(model.predict_survival_function([[0]], [1]), [[0.5]])
+
+    X, duration, event = rows
+    tied = NONASurvivalAnalysis(quick()).fit(X, pairs(np.ceil(duration), event))
+    query = [[0.5, 0.0]]
+    w = tied.neighbor_weights(query).toarray()[0]
+    ratio = tied.explain(query, len(X)).sort_values("neighbor")["risk_ratio"].to_numpy()
+    hazard, curve, times = 0.0, 1.0, tied.durations_
+    for time in tied.unique_times_:
+        risk, ends = w / ratio, (times == time) & tied.events_
+        share = risk[ends].sum() / risk[times >= time].sum()
+        mean_ratio = (risk * ratio)[ends].sum() / risk[ends].sum()
+        hazard += share * mean_ratio
+        curve *= (1 - min(share, 1)) ** mean_ratio
+    last = tied.unique_times_[-1]
+    np.testing.assert_allclose(tied.predict_cumulative_hazard_function(query, last), [[hazard]])
+    found = tied.predict_survival_function(query, last)
+    np.testing.assert_allclose(found, [[curve]], atol=1e-12)
+
+
+def test_the_hazard_of_durations_shares_ties():
+    rows = Durations(np.array([1.0, 1.0, 2.0]), np.array([True, True, True]), np.ones(3))
+    at_risk, hazard = rows.hazards(np.zeros(3))
+    assert at_risk.tolist() == [3, 3, 1]
+    np.testing.assert_allclose(hazard, [2 / 3, 2 / 3, 5 / 3])
+
+
+def test_risks_grow_with_the_feature_that_causes_them(fitted):
+    assert fitted.feature_coef_[0] > 5 * abs(fitted.feature_coef_[1])
+    assert fitted.coef_.max() > 0.1
+
+
+def test_nested_parameters_make_the_regressor():
+    model = NONASurvivalAnalysis().set_params(regressor__max_iter=3)
+    assert model.regressor.get_params()["max_iter"] == 3
+    model.set_params(regressor__n_estimators=1)
+    assert model.regressor.get_params()["max_iter"] == 3
+
+
+def test_neighbors_are_half_of_the_rows_of_positive_weight(rows):
+    X, duration, event = rows
+    weight = np.repeat([1.0, 0.0], [60, 100])
+    model = NONASurvivalAnalysis(quick()).fit(X, pairs(duration, event), sample_weight=weight)
+    assert model.regressor_.n_neighbors == 30
+
+
+def test_an_edited_bank_is_refused(rows, fitted):
+    model = pickle.loads(pickle.dumps(fitted))
+    model.regressor_.remove_neighbors(ids=[0])
+    with pytest.raises(ValueError, match="regressor_ must have the rows of fit, got an edited"):
+        model.predict(rows[0][:2])

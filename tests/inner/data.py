@@ -10,6 +10,7 @@ from nona_sklearn._data.column_spec import (
     cross_fit,
 )
 from nona_sklearn._data.columns import Column
+from nona_sklearn._data.durations import Durations
 from nona_sklearn._data.row_values import (
     check_groups,
     check_sample_weight,
