@@ -32,9 +32,7 @@ class Durations:
         first = np.searchsorted(ordered, ordered)
         at_risk = risks[::-1].cumsum()[::-1][first]
         events = (self.weight * self.event)[order]  # after the last of weight, nobody is at risk
-        cumulative = np.divide(
-            events, at_risk, out=np.zeros_like(events), where=events > 0
-        ).cumsum()
+        hazards = np.divide(events, at_risk, out=np.zeros_like(events), where=events > 0)
         return (
             at_risk[np.searchsorted(ordered, self.duration)],
             hazards.cumsum()[np.searchsorted(ordered, self.duration, side="right") - 1],
