@@ -512,6 +512,10 @@ def read_pair(columns: list[Column], places: Any) -> tuple[tuple[int, int], np.n
         )
     latitude, longitude = (columns[j] for j in pair)
     for column in (latitude, longitude):
+        if column.kind == "ignored":
+            raise ValueError(
+                f"{column.label} must be in places or in ignored_features, not in both"
+            )
         if column.kind not in ("number", "empty"):
             raise ValueError(
                 f"places must name columns of numbers, in degrees, and {column.label} holds "

@@ -145,6 +145,11 @@ class NONASurvivalAnalysis(BaseEstimator):
             params = {"regressor": NONARegressor()} | params
         return super().set_params(**params)
 
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        return tags
+
     # -- fit -------------------------------------------------------------------------------
 
     def fit(self, X: Any, y: Any, *, groups: Any = None, sample_weight: Any = None) -> Self:
@@ -214,6 +219,9 @@ class NONASurvivalAnalysis(BaseEstimator):
             feature_coef, linear = cross_fit_cox(features, rows, feature_groups)
             scores = np.column_stack([scores, linear])
         self.regressor_ = regressor
+        for name in ("n_features_in_", "feature_names_in_"):  # of a table
+            if hasattr(regressor, name):
+                setattr(self, name, getattr(regressor, name))
         self.durations_, self.events_ = rows.duration, rows.event
         self.unique_times_ = np.unique(rows.duration[rows.event])
         # Left-out means are lower beside a large target, so that a slope may be negative.

@@ -539,6 +539,10 @@ def test_a_model_as_trend_does_not_see_ignored_columns():
             {"ignored_features": "district", "text_features": "district"},
             "'district' must be in text_features or in ignored_features, not in both",
         ),
+        (
+            {"ignored_features": "age", "places": ("age", "area")},
+            "'age' must be in places or in ignored_features, not in both",
+        ),
     ],
 )
 def test_wrong_ignored_columns_are_refused(options, message):

@@ -11,6 +11,7 @@ from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from sklearn.utils import get_tags
 
 from nona_sklearn import (
     NONARegressor,
@@ -315,6 +316,12 @@ def test_neighbors_are_half_of_the_rows_of_positive_weight(rows):
     weight = np.repeat([1.0, 0.0], [60, 100])
     model = NONASurvivalAnalysis(quick()).fit(X, pairs(duration, event), sample_weight=weight)
     assert model.regressor_.n_neighbors == 30
+
+
+def test_features_are_those_of_the_regressor(fitted):
+    assert fitted.n_features_in_ == 2
+    assert not hasattr(fitted, "feature_names_in_")
+    assert get_tags(fitted).target_tags.required
 
 
 def test_an_edited_bank_is_refused(rows, fitted):
