@@ -42,10 +42,6 @@ class SpatialKFold(BaseCrossValidator):
     random_state : int, RandomState instance or None, default=None
         Seed of the blocks and of their order.
 
-    See Also
-    --------
-    sklearn.model_selection.GroupKFold : Folds of groups that are given.
-
     Examples
     --------
     >>> import numpy as np

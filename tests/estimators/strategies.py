@@ -76,10 +76,12 @@ BEYOND_CONSTRAINTS = {
     "device": st.sampled_from(["auto", "cpu", torch.device("cpu")]),
     "half_life": st.none(),  # cases have no times
     "hidden_layer_sizes": WIDTHS,
+    "ignored_features": st.none(),  # test_rules.py has columns that are no features
     "loss": st.sampled_from(["log_loss", "as_softmax"]) | st.builds(ASSoftmax, st.floats(0, 1)),
     "max_time": st.sampled_from([None, 1e-9, 1e6]),  # the same number of epochs on any machine
     "min_frequency": st.integers(1, 5) | st.floats(1e-3, 0.5),
     "n_jobs": st.sampled_from([None, 1]),  # other processes take seconds to start
+    "places": st.none(),  # test_places.py has coordinates
     "softstep": STEPS | STEP_OBJECTS,
     "weighting": st.sampled_from(sorted(WEIGHTINGS)) | WEIGHTING_OBJECTS,
 }

@@ -75,7 +75,7 @@ def answers(reg, classifies=False):
     """What the estimator gives for the bank's own rows, by name; a line for each row."""
     weights, ids = reg.heaviest_neighbors(None, 4)
     distances, nearest = reg.kneighbors(None, 4)
-    sizes = reg.neighborhood()
+    sizes = reg.neighborhood().drop(columns="applicability")  # it compares with all rows
     found = {
         "predict": reg.predict(None),
         "weights": reg.neighbor_weights().toarray(),

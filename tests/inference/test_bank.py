@@ -282,6 +282,10 @@ def test_answers_and_errors(name, bank, tmp_path, monkeypatch, request):
             found = answer(call, one, case, given)
         if isinstance(expected, Exception):
             assert type(found) is type(expected), call
+        elif call == "neighborhood" and bank == "shards" and "groups" in name:
+            # Shards keep no groups, so that stored rows are compared with those of their own.
+            parts = (each.drop(columns="applicability") for each in (found, expected))
+            assert_same(*parts, bank, (call, given))
         elif call.startswith("heaviest_neighbors, "):
             assert_same_rows(found, expected, (call, given))
         else:
@@ -528,7 +532,7 @@ def test_leave_one_out_needs_another_row(name, n_rows, bank, tmp_path):
     ("name", "method", "other"),
     [
         ("networks", "predict_proba", "predict_quantiles"),
-        ("classes", "predict_quantiles", "predict_proba"),
+        ("classes", "sample_y", "predict_proba"),
     ],
 )
 def test_what_the_estimator_does_not_do_is_refused(name, method, other, bank, tmp_path):
