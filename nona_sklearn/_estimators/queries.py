@@ -280,8 +280,11 @@ def evaluate_in_blocks(
 
 def with_rows(evaluation: Evaluation) -> Evaluation:
     """Return the evaluation; warn about queries without an eligible row, or raise."""
-    exclusion, isolated = evaluation.exclusion, evaluation.isolated
-    if isolated is None or not isinstance(exclusion, RuleExclusion | MaskExclusion):
+    exclusion = evaluation.exclusion
+    if not isinstance(exclusion, RuleExclusion | MaskExclusion):
+        return evaluation
+    evaluation.search()  # kept for the prediction: by it, the rule is not evaluated again
+    if (isolated := evaluation.isolated) is None:
         return evaluation
     which = isolated.nonzero()[:, 0].tolist()
     rule = exclusion.rule.rule if isinstance(exclusion, RuleExclusion) else None
