@@ -3,7 +3,7 @@ Comparable sales of an appraisal
 ================================
 
 An appraiser compares a house with sales that are near, recent and of the same type, and needs
-several of these. Rules of :mod:`nona_sklearn.eligibility` say which sales are comparable: within
+several of these. Rules of :mod:`nona_sklearn.eligibility` state which sales are comparable: within
 a mile and within the year before, three at least. Prediction, interval and report then follow the
 rule. The data are houses sold in Ames, Iowa.
 """
@@ -36,7 +36,7 @@ comparables[columns].round({"weight": 2, "target": 0, "adjusted_target": 0, "met
 # %%
 # On the map, larger dots have more weight.
 fig, ax = plt.subplots(figsize=(5, 5))
-ax.set_label("Map of the sales around the house, with the comparable sales within a mile of it.")
+fig.set_label("Map of the sales around the house, with the comparable sales within a mile of it.")
 sold = X_train.loc[X_train["sold"] < house["sold"].item()]
 rows = X_train.loc[comparables["neighbor"]]
 ax.scatter(sold["longitude"], sold["latitude"], s=4, color="lightgray", label="earlier sales")

@@ -31,7 +31,7 @@ class Durations:
         ordered, risks = self.duration[order], (self.weight * np.exp(log_risk))[order]
         first = np.searchsorted(ordered, ordered)
         at_risk = risks[::-1].cumsum()[::-1][first]
-        events = (self.weight * self.event)[order]  # after the last of weight, nobody is at risk
+        events = (self.weight * self.event)[order]  # after the last of weight, no row is at risk
         hazards = np.divide(events, at_risk, out=np.zeros_like(events), where=events > 0)
         return (
             at_risk[np.searchsorted(ordered, self.duration)],

@@ -418,7 +418,7 @@ class ClassTargets:
     # Set by fit: `classes`, the labels of every output, sorted or in the order of the categories;
     # `several`, whether `y` has an axis of outputs; `of_labels`, whether `y` is an indicator
     # matrix; `frequencies`, the class frequencies, (C,); and `ordered`, which outputs are ordered
-    # categoricals; files of earlier versions do not say so.
+    # categoricals, which files of earlier versions lack.
     ordered: tuple[bool, ...] = ()
 
     def __init__(self, margin: float | None = None, smoothing: bool = True):

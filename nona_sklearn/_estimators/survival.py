@@ -527,7 +527,7 @@ class NONASurvivalAnalysis(BaseEstimator):
                 np.divide(part, whole, out=np.zeros_like(ended), where=ended > 0)
                 for part, whole in ((ended, at_risk), (by_ratio, ended))
             )
-            with np.errstate(divide="ignore"):  # log 0 where nobody is left
+            with np.errstate(divide="ignore"):  # log 0 where no row is left
                 terms = np.where(shares > 0, term(shares.clip(0, 1), ratio), 0.0)
             result[some] = np.pad(terms.cumsum(axis=1), [(0, 0), (1, 0)])[:, ends]
         return result

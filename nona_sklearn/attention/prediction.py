@@ -139,9 +139,8 @@ class CandidateRows:
     adjustment_scale: Tensor | float | None = 1.0  # of g in units of the targets; None: no g
     offset: Offset | None = None  # the trend at the rows
     query_trend: Tensor | None = None  # (q, c), the trend at the queries
-    left_out: LeftOutResiduals | None = (
-        None  # None: residuals from the trend are those of `offset`
-    )
+    #: None: residuals from the trend are those of `offset`.
+    left_out: LeftOutResiduals | None = None
     added: Tensor | None = None  # (q, c), what unknown levels add to probabilities
     training: bool = False
     _mean_of_summands: Tensor | None = field(default=None, init=False)

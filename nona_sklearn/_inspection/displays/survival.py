@@ -31,8 +31,6 @@ class SurvivalDisplay(Display):
         Durations of neighbours, whether the event ended them, and the neighbours' weights.
     names : sequence of label
         Names of the queries, (n_queries,).
-    time_name : str, default="duration"
-        Name of the durations.
 
     See Also
     --------
@@ -54,7 +52,6 @@ class SurvivalDisplay(Display):
     events: np.ndarray
     weights: np.ndarray
     names: Any
-    time_name: str = "duration"
 
     @classmethod
     def from_estimator(
@@ -131,7 +128,7 @@ class SurvivalDisplay(Display):
                 style = {"color": line.get_color(), "marker": marker, "s": size[chosen], **marks}
                 heights = np.full(chosen.sum(), -0.05 * (1 + i))
                 ax.scatter(self.durations[i][chosen], heights, **style)
-        ax.set(xlabel=self.time_name, ylabel="probability of a later event")
+        ax.set(xlabel="duration", ylabel="probability of a later event")
         ax.set_yticks(np.linspace(0, 1, 6))
         ax.legend(title="query")
         return self
