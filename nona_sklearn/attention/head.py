@@ -254,21 +254,28 @@ class NONAHead(nn.Module):
     def keeps_proportions(self) -> bool:
         """Whether the other weights keep their proportions when a neighbour is removed."""
         weighting = self.weighting
-        return weighting.one_by_one and not weighting.needs_nearest and self.max_neighbors is None
+        each_alone = weighting.one_by_one and not weighting.needs_nearest
+        return each_alone and self.step is None and self.max_neighbors is None
 
     def affects_other_weights(
         self, weights: Tensor, similarity: Tensor, excluded: Tensor
     ) -> Tensor:
         """Which neighbours' removal could change the proportions of the others, bool (q, n).
 
-        They are not kept by all removals: see :attr:`keeps_proportions`.
+        They are not kept by all removals: see :attr:`keeps_proportions`. A step on ranks moves
+        by one place in all without a row that has no weight, which is left out.
         """
+        nearest = similarity.masked_fill(excluded, -math.inf).amax(dim=1, keepdim=True)
+        farthest = similarity.masked_fill(excluded, math.inf).amin(dim=1, keepdim=True)
         if self.max_neighbors is not None:  # the next one takes the place
-            return ~self._exclude_beyond_k(similarity, excluded)
-        if not self.weighting.one_by_one:
-            return weights > 0
-        admitted = similarity.masked_fill(excluded, -math.inf)
-        return admitted == admitted.amax(dim=1, keepdim=True)
+            affects = ~self._exclude_beyond_k(similarity, excluded)
+        elif not self.weighting.one_by_one or (self.step is not None and self.step.on == "rank"):
+            affects = weights > 0
+        else:
+            affects = similarity == nearest
+        if self.step is not None and self.step.on == "similarity":  # it is scaled by both ends
+            affects = affects | (similarity == nearest) | (similarity == farthest)
+        return affects & ~excluded
 
     def _exclude_beyond_k(self, similarity: Tensor, excluded: Tensor | None) -> Tensor:
         """Exclude neighbours that are too far to have weight as well, bool (q, n)."""

@@ -87,9 +87,13 @@ def test_of_few_neighbours_the_next_one_takes_the_place(weighting):
     check(evaluation(weighting, n_neighbors=4, classes=True))
 
 
-def test_a_step_is_evaluated_again_where_others_take_a_place():
-    """Of the nearest and farthest row, too, by which it is scaled."""
-    check(evaluation(SparseSoftmax(N), step="s1"))
+@pytest.mark.parametrize("step", ["s1", "s2"])
+@pytest.mark.parametrize("case", ["softmax", "sparsemax", "three nearest", "nearly softmax"])
+def test_a_step_is_evaluated_again(case, step):
+    """Without the nearest and the farthest row, too, by which it is scaled."""
+    check(evaluation(CASES[case], step=step), range(N))
+    check(evaluation(CASES[case], classes=True, exclude=True, step=step))
+    check(evaluation(CASES[case], step=step, n_neighbors=4), range(N))
 
 
 def test_a_query_without_another_neighbour_keeps_its_own():
