@@ -145,6 +145,21 @@ class StoredRule:
         admitted = admitted.to(queries.device)
         return admitted if excluded is None else admitted & ~excluded
 
+    def of_some(self, queries: Tensor, rows: Tensor, excluded: Tensor) -> Tensor:
+        """Return which rows are admitted for queries that have rows of their own, bool (q, m).
+
+        `rows` are numbers (q, m, n_columns), and `excluded` pairs (q, m). Where too few rows are
+        admitted for a required number, none is, although further rows may be.
+        """
+        rule, least = self.rule, 0
+        if isinstance(self.rule, Required):
+            rule, least = self.rule.rule, self.rule.min_neighbors
+        pairs = zip(queries.cpu().numpy()[:, None], rows.cpu().numpy(), strict=True)
+        satisfied = [rule(ComparedRows(self.columns, *pair))[0] for pair in pairs]
+        admitted = np.stack(satisfied) & ~excluded.cpu().numpy()
+        admitted[np.count_nonzero(admitted, axis=1) < least] = False
+        return torch.from_numpy(admitted).to(queries.device)
+
     def choose(
         self, queries: Tensor, rows: Tensor, excluded: Tensor | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
@@ -195,7 +210,8 @@ class ComparedRows:
         """Return a column as float64, (q,) of the queries and (n,) of the rows."""
         j = self.columns.names.index(column)
         # Contiguous numbers are compared several times as fast.
-        return self.queries[:, j].copy(), self.rows[:, j].copy()
+        queries, rows = (np.ascontiguousarray(part[:, j]) for part in (self.queries, self.rows))
+        return queries, rows
 
     def values(self, column: Any) -> tuple[np.ndarray, np.ndarray]:
         """Return a column as given, (q,) of the queries and (n,) of the rows."""

@@ -21,10 +21,10 @@ from torch import Tensor
 from .._utils.precision import exact
 from .._utils.threads import WORKERS, cached_property
 from .._utils.validation import some_of, spans
-from ..attention.functional import Excluded, count_excluded
+from ..attention.functional import Pairs
 from ..attention.head import AverageHead, NONAHead
 from ..attention.prediction import Candidates, compare_all, nearest_by_l2, rows_of
-from .index import METRICS
+from .index import METRICS, Admission
 from .influence import TrendShifts, by_row, changes_with, changes_without, influence_of_block
 from .neighbors import (
     Exclusion,
@@ -33,6 +33,7 @@ from .neighbors import (
     MaskExclusion,
     Neighbors,
     RuleExclusion,
+    count_admitted,
 )
 from .weighted_rows import WeightedRows
 
@@ -420,12 +421,14 @@ class Evaluation:
             ):
                 compared = head.metric_part(query)[queries]
                 nearest = index.query(compared, k, excluded, among)
-                n_compared = n_rows if among is None else len(among)
-                n_admitted = n_compared - count_excluded(excluded, len(compared))
+                n_compared, n_admitted = n_rows if among is None else len(among), None
+                if head.counts_admitted:
+                    n_admitted = count_admitted(excluded, len(compared), n_compared)
                 by_l2 = None
                 if self._fades(head):
                     rows = z if among is None else z[among]
-                    by_l2 = nearest_by_l2(head, compared, head.metric_part(rows), excluded)
+                    masked = excluded if isinstance(excluded, tuple | None) else excluded.of()
+                    by_l2 = nearest_by_l2(head, compared, head.metric_part(rows), masked)
                 networks.append(Candidates.of_search(*nearest, n_rows, n_admitted, by_l2))
             return networks
 
@@ -474,17 +477,19 @@ class Evaluation:
         order = self.exclusion.order if isinstance(self.exclusion, RuleExclusion) else None
         return order if order is not None and len(order) else None
 
-    def _compared(self, block: slice) -> tuple[Some, Tensor | None, Excluded]:
+    def _compared(self, block: slice) -> tuple[Some, Tensor | None, Pairs | Admission | None]:
         """Queries of a block, the rows to compare, if not all, and the excluded pairs of both."""
         exclusion, order = self.exclusion, self._order
         if exclusion is None:
             return block, None, None
-        if order is None:
+        if isinstance(exclusion, LabelExclusion):
             return block, None, exclusion.of(block)
+        if order is None:
+            return block, None, exclusion[block]
         assert isinstance(exclusion, RuleExclusion)
         queries = order[block]
         rows = exclusion.reached(queries)
-        return queries, rows, exclusion.among(rows).of(queries)
+        return queries, rows, exclusion[queries].among(rows)
 
     def _joined(self, blocks: list[list[Candidates]]) -> tuple[Candidates, ...]:
         """What the blocks of a search have found in each network, in the order of the queries."""

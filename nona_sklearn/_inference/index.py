@@ -11,7 +11,7 @@ import math
 import warnings
 from abc import ABC, abstractmethod
 from numbers import Integral
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -22,7 +22,7 @@ from torch.nn import functional as F
 
 from .._utils.precision import EXACT, STORED, exact, stored
 from .._utils.validation import import_extra, spans
-from ..attention.functional import Excluded, count_excluded
+from ..attention.functional import Pairs, count_excluded
 from ..ranking import largest, nearest_first
 from ..similarity import SIMILARITIES
 
@@ -39,10 +39,10 @@ ALGORITHMS = {
 METRICS = {"l2": "euclidean", "l1": "manhattan", "cosine": "cosine"}
 MOST_DIMENSIONS_OF_TREE = 5  # for 'auto': with more, comparing all rows is as fast
 MARGIN = 3  # candidates beyond the k-th: they show whether another row could be as near
-COMPARED_PAIRS = 2**22  # queries times rows that are compared at a time
+COMPARED_PAIRS = 2**21  # queries times rows that are compared at a time
 CANDIDATE_NUMBERS = 2**22  # numbers of gathered candidates at a time
-SAMPLED = 64  # of so many rows, one tells how many a mask admits
-FEW_MORE = 4  # times as many rows as are needed, if these were admitted at random
+FEW_MORE = 4  # times as many rows as are needed, of which enough are mostly admitted
+SEARCHED = 64  # times as many rows as are found, or to find them takes longer than a mask
 LEAST_KEY = torch.finfo(STORED).min  # of what is excluded: distances do not overflow
 N_LINKS = 32  # of each row in a graph: faiss's usual choice
 LEAST_IN_SIGHT = 64  # rows that the search of a graph keeps in sight
@@ -149,6 +149,22 @@ def _unit(z: Tensor) -> Tensor:
 # -- indexes -----------------------------------------------------------------------------------
 
 
+class Admission(Protocol):
+    """Which rows some queries may have, evaluated where a search needs it."""
+
+    def __getitem__(self, queries: Tensor) -> Admission:
+        """Return some of the queries."""
+
+    def of(self, queries: slice | Tensor = slice(None)) -> Tensor:
+        """Return which rows are excluded, bool (q, n)."""
+
+    def at(self, positions: Tensor) -> Tensor:
+        """Return which of some rows, (q, m) positions, are excluded, bool (q, m).
+
+        All may be, where these rows do not tell.
+        """
+
+
 class Index(ABC):
     """Finds the nearest among rows (n, d) of one network's compared columns."""
 
@@ -167,7 +183,7 @@ class Index(ABC):
         self,
         query: np.ndarray | Tensor,
         k: int,
-        excluded: Excluded = None,
+        excluded: Pairs | Admission | None = None,
         among: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Find the nearest admitted rows of some queries (q, d).
@@ -206,7 +222,7 @@ class BruteIndex(Index):
         self,
         query: np.ndarray | Tensor,
         k: int,
-        excluded: Excluded = None,
+        excluded: Pairs | Admission | None = None,
         among: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         query, k = torch.as_tensor(query), min(int(k), len(self))
@@ -233,8 +249,8 @@ class BruteIndex(Index):
             doubtful = ~(largest_keys[:, -1] < needed) & (keys[:, -1] < math.inf)  # of NaN, too
             for i in doubtful.nonzero()[:, 0].tolist():
                 may_be_near = ~(rounded[i] < needed[i])
-                if isinstance(excluded, Tensor):
-                    may_be_near &= ~excluded[i]
+                if not isinstance(excluded, tuple | None):
+                    may_be_near &= ~excluded.of(slice(i, i + 1))[0]
                 near = may_be_near.nonzero().T
                 near = near if among is None else among[near]
                 keys_of_near, near = self._in_order(query[i : i + 1], near)
@@ -243,25 +259,35 @@ class BruteIndex(Index):
         return _filled(similarity.masked_fill(keys == math.inf, -math.inf), positions, k)
 
 
-def _largest_admitted(keys: Tensor, m: int, excluded: Excluded) -> tuple[Tensor, Tensor]:
+def _largest_admitted(
+    keys: Tensor, m: int, excluded: Pairs | Admission | None
+) -> tuple[Tensor, Tensor]:
     """The largest keys of admitted rows and their positions, (q, m); after them, LEAST_KEY.
 
-    To replace the keys that a mask excludes takes longer than to find the largest. Where it
-    admits many rows, m of the largest few are admitted.
+    To tell of all rows which are excluded takes longer than to find the largest. So a few more
+    are found, and further ones for queries of which fewer than m are admitted.
     """
-    if isinstance(excluded, Tensor):
-        admitted = 1 - float(stored(excluded[:, ::SAMPLED]).mean())
-        if FEW_MORE * m < admitted * keys.shape[1] / SAMPLED:
-            found, positions = largest(keys, int(FEW_MORE * m / admitted))
-            found = found.masked_fill(excluded.gather(1, positions), LEAST_KEY)
-            found, order = found.topk(m, dim=1)
-            if (found[:, -1] > LEAST_KEY).all():
-                return found, positions.gather(1, order)
-        # A sum does not branch: to fill at random places takes up to twice as long.
-        keys.add_(excluded, alpha=LEAST_KEY)
-    elif excluded is not None:
-        keys[excluded] = LEAST_KEY
-    return largest(keys, m)
+    if excluded is None or isinstance(excluded, tuple):
+        if excluded is not None:
+            keys[excluded] = LEAST_KEY
+        return largest(keys, m)
+    result = keys.new_empty(len(keys), m), keys.new_empty(len(keys), m, dtype=torch.long)
+    n_found, lacking = FEW_MORE * m, torch.arange(len(keys), device=keys.device)
+    while len(lacking) and 0 < n_found * SEARCHED <= keys.shape[1]:
+        found, positions = largest(keys if len(lacking) == len(keys) else keys[lacking], n_found)
+        found = found.masked_fill(excluded[lacking].at(positions), LEAST_KEY)
+        n_admitted = (found > LEAST_KEY).sum(dim=1)
+        found, order = found.topk(m, dim=1)
+        for part, values in zip(result, (found, positions.gather(1, order)), strict=True):
+            part[lacking] = values
+        lacking, n_admitted = (part[n_admitted < m] for part in (lacking, n_admitted))
+        share = float(n_admitted.sum() + 1) / (n_found * max(1, len(lacking)))
+        n_found = max(2 * n_found, int(2 * m / share))
+    if len(lacking):
+        rest = keys[lacking].add_(excluded[lacking].of(), alpha=LEAST_KEY)  # without a branch
+        for part, values in zip(result, largest(rest, m), strict=True):
+            part[lacking] = values
+    return result
 
 
 class SquareKeys:
@@ -379,14 +405,14 @@ class FunctionIndex(Index):
         self,
         query: np.ndarray | Tensor,
         k: int,
-        excluded: Excluded = None,
+        excluded: Pairs | Admission | None = None,
         among: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         query, k = torch.as_tensor(query), min(int(k), len(self))
         similarity = SIMILARITIES[self.similarity](query, _some(self.rows, among))
         if excluded is not None:
             similarity = similarity.clone()
-            similarity[excluded] = -math.inf
+            similarity[excluded if isinstance(excluded, tuple) else excluded.of()] = -math.inf
         rows = nearest_first(similarity, None, min(k, similarity.shape[1]))[:, :k]
         return _filled(similarity.gather(1, rows), rows if among is None else among[rows], k)
 
@@ -398,7 +424,7 @@ class SearchIndex(Index):
         self,
         query: np.ndarray | Tensor,
         k: int,
-        excluded: Excluded = None,
+        excluded: Pairs | Admission | None = None,
         among: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         assert among is None  # to search some of the rows, these are compared
@@ -407,7 +433,7 @@ class SearchIndex(Index):
         if excluded is None or not len(query):
             return self._nearest(query, k)
         # As many more rows are searched as are excluded for any query.
-        assert not isinstance(excluded, Tensor)
+        assert isinstance(excluded, tuple)
         most = int(count_excluded(excluded, len(query)).max())
         similarity, rows = self._nearest(query, min(k + most, n))
         first = n * torch.arange(len(query), device=query.device)

@@ -17,10 +17,14 @@ from .._utils.precision import EXACT, exact
 from .._utils.storable import storable
 from .._utils.threads import cached_property
 from .._utils.validation import some_of, spans
-from ..attention.functional import Excluded, Pairs
+from ..attention.functional import Excluded, Pairs, count_excluded
 from ..attention.head import AverageHead, NONAHead, prior_mean
 from ..attention.prediction import Offset
-from .index import COMPARED_PAIRS, GraphIndex, Index, make_index
+from .index import COMPARED_PAIRS, Admission, GraphIndex, Index, make_index
+
+FEW_ROWS = 2**15  # a mask of all is as fast as a rule for each query's own rows
+COUNTED_PAIRS = 2**19  # at a time
+MOST_REACHED = 0.25  # of the rows, from which to compare all takes no longer than to select
 
 
 @dataclass
@@ -198,6 +202,9 @@ class LabelExclusion:
         rank = torch.arange(len(query), device=wanted.device) + (first - before)[query]
         return query, order[rank]
 
+    def at(self, positions: Tensor) -> Tensor:
+        return self.neighbors[positions] == self.queries[:, None]
+
     @cached_property
     def _sorted(self) -> tuple[Tensor, Tensor]:
         """Ascending labels of the neighbours, and their positions, for all blocks of queries."""
@@ -237,6 +244,13 @@ class TimeExclusion:
             mask[self.labels.of(queries)] = True
         return mask
 
+    def at(self, positions: Tensor) -> Tensor:
+        times = self.times[positions]
+        mask = times >= self.limits[:, None]
+        if self.ends is not None:
+            mask &= times <= self.ends[:, None]
+        return mask if self.labels is None else mask | self.labels.at(positions)
+
     def isolated(self) -> Tensor | None:
         """Which queries have no earlier neighbour, bool (q,); None if it is not known."""
         if self.ends is not None:  # there are later ones
@@ -255,6 +269,16 @@ def as_mask(excluded: Excluded, n_queries: int, n_rows: int) -> Tensor:
     return mask
 
 
+def count_admitted(excluded: Pairs | Admission | None, n_queries: int, n_rows: int) -> Tensor:
+    """Number of each query's admitted neighbours, (n_queries,)."""
+    if excluded is None or isinstance(excluded, tuple):
+        return n_rows - count_excluded(excluded, n_queries)
+    # Few pairs at a time stay in a cache. NumPy counts them in a tenth of the time of a sum.
+    blocks = spans(n_queries, max(1, COUNTED_PAIRS // max(1, n_rows)))
+    masks = (mask for block in blocks for mask in excluded.of(block).cpu().numpy())
+    return torch.tensor([n_rows - np.count_nonzero(mask) for mask in masks], dtype=torch.long)
+
+
 @dataclass(frozen=True, eq=False)
 class RuleExclusion:
     """Exclude the neighbours that a rule does not admit, and those of a further exclusion."""
@@ -268,7 +292,9 @@ class RuleExclusion:
         further = some_of(self.further, rows)
         return replace(self, queries=self.queries[rows], further=further)
 
-    def among(self, rows: Tensor) -> RuleExclusion:
+    def among(self, rows: Tensor | None) -> RuleExclusion:
+        if rows is None:
+            return self
         further = None if self.further is None else self.further.among(rows)
         return replace(self, neighbors=self.neighbors[rows], further=further)
 
@@ -279,6 +305,12 @@ class RuleExclusion:
         return [(names.index(name), reach[name]) for name in sorted(reach, key=reach.__getitem__)]
 
     @cached_property
+    def _sorted(self) -> list[tuple[Tensor, Tensor]]:
+        """Ascending numbers of the rows in these columns, missing ones last, and the rows."""
+        columns = (self.neighbors[:, column].sort() for column, _ in self._reach)
+        return [(found.values, found.indices) for found in columns]
+
+    @cached_property
     def order(self) -> Tensor | None:
         """Queries in an order in which consecutive ones reach the same rows; None: all do."""
         if not self._reach:
@@ -286,15 +318,30 @@ class RuleExclusion:
         columns = [self.queries[:, column].cpu().numpy() for column, _ in reversed(self._reach)]
         return torch.from_numpy(np.lexsort(columns)).to(self.queries.device)
 
-    def reached(self, queries: Tensor) -> Tensor:
-        """Positions of the rows that may be admitted for some queries, (m,), ascending."""
-        near = torch.ones(len(self.neighbors), dtype=torch.bool, device=self.neighbors.device)
-        for column, most in self._reach:
-            numbers, of_rows = self.queries[queries, column], self.neighbors[:, column]
-            missing = numbers.isnan()  # such a query has no row
-            low = (numbers - most).masked_fill(missing, math.inf).amin()
-            high = (numbers + most).masked_fill(missing, -math.inf).amax()
-            near &= (of_rows >= low) & (of_rows <= high)
+    def reached(self, queries: Tensor) -> Tensor | None:
+        """Positions of the rows that may be admitted for some queries, (m,), ascending.
+
+        None: these are most rows, so that to compare all takes no longer.
+        """
+        limits, reached = [], []
+        for (column, most), (numbers, rows) in zip(self._reach, self._sorted, strict=True):
+            of_queries = self.queries[queries, column]
+            missing = of_queries.isnan()  # such a query has no row
+            low = (of_queries - most).masked_fill(missing, math.inf).amin()
+            high = (of_queries + most).masked_fill(missing, -math.inf).amax()
+            first = int(torch.searchsorted(numbers, low))
+            last = int(torch.searchsorted(numbers, high, right=True))
+            limits.append((column, low, high))
+            reached.append(rows[first : max(first, last)])
+        rows = min(reached, key=len)
+        if len(rows) > MOST_REACHED * len(self.neighbors):
+            return None
+        for column, low, high in limits:
+            numbers = self.neighbors[rows, column]
+            rows = rows[(numbers >= low) & (numbers <= high)]
+        # Ascending positions by a mask take less time than a sort.
+        near = torch.zeros(len(self.neighbors), dtype=torch.bool, device=rows.device)
+        near[rows] = True
         return near.nonzero()[:, 0]
 
     def before(self, limits: Tensor) -> RuleExclusion:
@@ -305,6 +352,14 @@ class RuleExclusion:
     def of(self, queries: slice | Tensor = slice(None)) -> Tensor:
         """A mask (q, n)."""
         return ~self.rule(*self._pairs(queries))
+
+    def at(self, positions: Tensor) -> Tensor:
+        if len(self.neighbors) <= FEW_ROWS:
+            return self.of().gather(1, positions)
+        further = torch.zeros_like(positions, dtype=torch.bool)
+        if self.further is not None:
+            further = self.further.at(positions)
+        return ~self.rule.of_some(self.queries, self.neighbors[positions], further)
 
     def _pairs(self, queries: slice | Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
         """The compared columns of some queries and of all neighbours, and the excluded pairs."""
@@ -362,6 +417,10 @@ class MaskExclusion:
         if self.further is not None:
             mask |= as_mask(self.further.of(queries), *mask.shape)
         return mask
+
+    def at(self, positions: Tensor) -> Tensor:
+        mask = ~self.admitted.gather(1, positions)
+        return mask if self.further is None else mask | self.further.at(positions)
 
     def isolated(self) -> Tensor:
         """Which queries have no neighbour, bool (q,)."""

@@ -251,6 +251,11 @@ class NONAHead(nn.Module):
         return plain and self.step is None and self.n_neighbors is None
 
     @property
+    def counts_admitted(self) -> bool:
+        """Whether weights depend on the number of admitted neighbours: by a step on ranks."""
+        return self.step is not None and self.step.on == "rank"
+
+    @property
     def keeps_proportions(self) -> bool:
         """Whether the other weights keep their proportions when a neighbour is removed."""
         weighting = self.weighting
@@ -269,7 +274,7 @@ class NONAHead(nn.Module):
         farthest = similarity.masked_fill(excluded, math.inf).amin(dim=1, keepdim=True)
         if self.max_neighbors is not None:  # the next one takes the place
             affects = ~self._exclude_beyond_k(similarity, excluded)
-        elif not self.weighting.one_by_one or (self.step is not None and self.step.on == "rank"):
+        elif not self.weighting.one_by_one or self.counts_admitted:
             affects = weights > 0
         else:
             affects = similarity == nearest

@@ -97,7 +97,9 @@ def compare_nearest(
     else:
         similarity = similarity.gather(1, positions)
     similarity = similarity.masked_fill(nearness == -math.inf, -math.inf)
-    n_admitted = len(neighbors) - count_excluded(excluded, len(query))
+    n_admitted = None
+    if head.counts_admitted:
+        n_admitted = len(neighbors) - count_excluded(excluded, len(query))
     return Candidates.of_search(similarity, positions, len(neighbors), n_admitted)
 
 
@@ -497,7 +499,7 @@ class Candidates:
 
     similarity: Tensor  # (q, m); -inf of an excluded row, and where there is no row
     positions: Tensor | None = None  # (q, m); the bank's length is no row. None: all, in order
-    n_admitted: Tensor | None = None  # (q, 1), of all rows, if not all are candidates
+    n_admitted: Tensor | None = None  # (q, 1), of all rows, if weights depend on their number
     nearest: Tensor | None = None  # (q, 1), the largest l2, if similarities do not hold it
 
     def __getitem__(self, queries: slice | Tensor) -> Candidates:
@@ -511,12 +513,14 @@ class Candidates:
         similarity: Tensor,
         positions: Tensor,
         n_rows: int,
-        n_admitted: Tensor,
+        n_admitted: Tensor | None,
         nearest: Tensor | None = None,
     ) -> Candidates:
         """What an index finds among so many rows, some of which, (q,), are admitted."""
         positions = positions.masked_fill(similarity == -math.inf, n_rows)
-        return cls(similarity, positions, n_admitted[:, None].to(positions.device), nearest)
+        if n_admitted is not None:
+            n_admitted = n_admitted[:, None].to(positions.device)
+        return cls(similarity, positions, n_admitted, nearest)
 
     def first(self, k: int) -> Candidates:
         """The k nearest of them."""
@@ -548,8 +552,10 @@ class Candidates:
         positions = torch.cat(shifted, dim=1).masked_fill(similarity == -math.inf, starts[-1])
         # The rows of a part are in order, so that a stable order breaks ties by row.
         similarity, order = similarity.sort(dim=1, descending=True, stable=True)
-        n_admitted = [part.n_admitted for part in parts if part.n_admitted is not None]
-        n_of_all = torch.stack(n_admitted).sum(dim=0)
+        n_of_all = None
+        if parts[0].n_admitted is not None:
+            n_admitted = [part.n_admitted for part in parts if part.n_admitted is not None]
+            n_of_all = torch.stack(n_admitted).sum(dim=0)
         return cls(similarity, positions.gather(1, order), n_of_all, nearest)
 
 

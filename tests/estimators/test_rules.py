@@ -323,10 +323,15 @@ def with_gaps():
     }
 
 
+@pytest.mark.parametrize("searched", ["all rows", "a few more at a time"])
 @pytest.mark.parametrize("rule", REACHING, ids=repr)
-def test_rows_beyond_reach_are_not_compared(rule, with_gaps, monkeypatch):
+def test_rows_beyond_reach_are_not_compared(rule, searched, with_gaps, monkeypatch):
     """A search under a rule finds what it finds under the mask of all pairs, gaps included."""
     monkeypatch.setattr("inner.inference.evaluation.SEARCHED_QUERIES", 8)
+    if searched != "all rows":
+        monkeypatch.setattr("inner.inference.neighbors.FEW_ROWS", 0)
+        monkeypatch.setattr("inner.inference.index.SEARCHED", 1)
+        monkeypatch.setattr("inner.inference.index.FEW_MORE", 1)
     for estimator in with_gaps.values():
         stored = estimator.bank_.rule.replaced_by(rule)
         numbers = estimator.bank_.neighbors.compared

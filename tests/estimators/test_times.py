@@ -12,7 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from inner.data import N_BLOCKS, TimeKind, split_by_time
-from inner.inference import Neighbors, TimeExclusion, make_index
+from inner.inference import MaskExclusion, Neighbors, TimeExclusion, make_index
 from inner.training import DatasetPool
 from scipy import sparse
 from sklearn import config_context
@@ -491,7 +491,9 @@ def test_an_index_leaves_excluded_rows_out(similarity, k):
     rows, query = torch.randn(40, 8, generator=rng), torch.randn(7, 8, generator=rng)
     excluded = torch.rand(7, 40, generator=rng) < torch.linspace(0, 1, 7)[:, None]
     excluded[-1] = True
-    found, positions = make_index("brute", similarity, rows).query(query, k, excluded)
+    found, positions = make_index("brute", similarity, rows).query(
+        query, k, MaskExclusion(~excluded)
+    )
     exact = SIMILARITIES[similarity](query.double(), rows.double())
     exact = exact.masked_fill(excluded, -torch.inf)
     for i in range(7):

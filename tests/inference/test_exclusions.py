@@ -5,7 +5,14 @@ import pandas as pd
 import pytest
 import torch
 from inner.data import RuleColumns, StoredRule
-from inner.inference import LabelExclusion, MaskExclusion, RuleExclusion, TimeExclusion, as_mask
+from inner.inference import (
+    LabelExclusion,
+    MaskExclusion,
+    RuleExclusion,
+    TimeExclusion,
+    as_mask,
+    count_admitted,
+)
 
 from nona_sklearn.eligibility import same
 
@@ -29,7 +36,7 @@ EXCLUSIONS = {
 
 
 @pytest.mark.parametrize("name", EXCLUSIONS)
-def test_parts_of_an_exclusion(name):
+def test_parts_of_an_exclusion(name, monkeypatch):
     exclusion = EXCLUSIONS[name]
     mask = as_mask(exclusion.of(), Q, N)
     queries, rows = torch.tensor([3, 0, 4]), torch.tensor([6, 1, 2, 7])
@@ -37,6 +44,11 @@ def test_parts_of_an_exclusion(name):
     assert torch.equal(as_mask(exclusion.of(slice(1, 3)), 2, N), mask[1:3])
     assert torch.equal(as_mask(exclusion.among(rows).of(), Q, 4), mask[:, rows])
     assert 0 < mask.sum() < mask.numel()
+    some = torch.tensor([[1, 0, 7], [2, 4, 3], [5, 2, 6], [0, 1, 2], [7, 6, 0]])
+    monkeypatch.setattr("inner.inference.neighbors.FEW_ROWS", 0)
+    assert torch.equal(exclusion.at(some), mask.gather(1, some))
+    excluded = exclusion.of() if name == "labels" else exclusion
+    assert torch.equal(count_admitted(excluded, Q, N), (~mask).sum(dim=1))
     isolated = exclusion.isolated()
     assert isolated is None or torch.equal(isolated, mask.all(dim=1))
 
@@ -48,3 +60,15 @@ def test_an_exclusion_joins_its_parts():
     assert of_rule.tolist() == (X[["level"]].to_numpy()[:Q] != X["level"].to_numpy()).tolist()
     assert torch.equal(EXCLUSIONS["rule, times"].of(), of_rule | of_times)
     assert torch.equal(EXCLUSIONS["mask, labels"].of(), ~ADMITTED | of_labels)
+
+
+def test_rows_that_lack_others_tell_of_no_required_number():
+    """Of some rows too few may be admitted, of all enough."""
+    rule = StoredRule(same("level").at_least(3), COLUMNS)
+    assert RuleExclusion(rule, NUMBERS[:1], NUMBERS).of().tolist() == [
+        [level != "a" for level in X["level"]]
+    ]
+    found = rule.of_some(NUMBERS[:1], NUMBERS[None, :5], torch.zeros(1, 5, dtype=torch.bool))
+    assert not found.any()
+    found = rule.of_some(NUMBERS[:1], NUMBERS[None, :7], torch.zeros(1, 7, dtype=torch.bool))
+    assert found.tolist() == [[level == "a" for level in X["level"][:7]]]

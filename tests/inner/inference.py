@@ -1,6 +1,14 @@
 """Neighbours, the bank, indexes and what an `Evaluation` answers, for tests of ``_inference``."""
 
-from nona_sklearn._inference import calibration, evaluation, held_out, influence, relations
+from nona_sklearn._inference import (
+    calibration,
+    evaluation,
+    held_out,
+    index,
+    influence,
+    neighbors,
+    relations,
+)
 from nona_sklearn._inference.bank import NeighborBank
 from nona_sklearn._inference.calibration import (
     NOISE_SHARES,
@@ -58,6 +66,7 @@ from nona_sklearn._inference.neighbors import (
     TimeExclusion,
     UnknownLevels,
     as_mask,
+    count_admitted,
 )
 from nona_sklearn._inference.network_trend import NetworkTrend
 from nona_sklearn._inference.relations import WINDOW, Relation, related_factor
