@@ -152,7 +152,15 @@ class NONASurvivalAnalysis(BaseEstimator):
 
     # -- fit -------------------------------------------------------------------------------
 
-    def fit(self, X: Any, y: Any, *, groups: Any = None, sample_weight: Any = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        groups: Any = None,
+        sample_weight: Any = None,
+        eligibility: Any = None,
+    ) -> Self:
         """Fit the regressor, the risks, and store the durations of the training rows.
 
         Parameters
@@ -168,6 +176,8 @@ class NONASurvivalAnalysis(BaseEstimator):
             Rows that belong together, as for the regressor.
         sample_weight : array-like of shape (n_samples,), default=None
             Weights of the rows. None: all weights are equal.
+        eligibility : Eligibility, default=None
+            Rule for the rows that may be neighbours, as for the regressor.
 
         Returns
         -------
@@ -207,12 +217,18 @@ class NONASurvivalAnalysis(BaseEstimator):
             regressor.set_params(n_neighbors=int(np.clip(n_neighbors, 1, MAX_NEIGHBORS)))
         exposure = 1 + rows.hazards(np.zeros(len(event)))[1]
         regressor.fit(
-            X, (1 + event) / exposure, groups=groups, sample_weight=rows.weight * exposure
+            X,
+            (1 + event) / exposure,
+            groups=groups,
+            sample_weight=rows.weight * exposure,
+            eligibility=eligibility,
         )
         bank = regressor.bank_
         kept = bank.ids.cpu().numpy()
         rows = rows[kept]
         scores, feature_coef = regressor.predict(None)[:, None], None
+        if (isolated := np.isnan(scores)).any():  # nothing is known of a row without neighbours
+            scores = np.where(isolated, np.nanmean(scores), scores)
         if bank.inputs is not None:
             feature_groups = None if bank.groups is None else bank.groups.cpu().numpy()
             features = bank.inputs.cpu().numpy().astype(float)
@@ -233,13 +249,16 @@ class NONASurvivalAnalysis(BaseEstimator):
 
     # -- predictions -----------------------------------------------------------------------
 
-    def predict(self, X: Any) -> np.ndarray:
+    def predict(self, X: Any, *, eligibility: Any = None) -> np.ndarray:
         """Predict risk scores: the higher, the sooner the event.
 
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_queries, n_features) or None
             Queries. None: the rows of the bank, by leave-one-out.
+        eligibility : Eligibility or bool array of shape (n_queries, n_neighbors), default=None
+            Rule or mask of the rows that may be neighbours, in place of the rule given to fit;
+            see :mod:`nona_sklearn.eligibility`. None: the rule given to fit, if any.
 
         Returns
         -------
@@ -257,9 +276,11 @@ class NONASurvivalAnalysis(BaseEstimator):
         >>> model.fit(X, y).predict([[10], [18], [2]]).argsort()
         array([2, 0, 1])
         """
-        return self.predict_cumulative_hazard_function(X).sum(axis=1)
+        return self.predict_cumulative_hazard_function(X, eligibility=eligibility).sum(axis=1)
 
-    def predict_survival_function(self, X: Any, times: Any = None) -> np.ndarray:
+    def predict_survival_function(
+        self, X: Any, times: Any = None, *, eligibility: Any = None
+    ) -> np.ndarray:
         """Predict the probabilities that the event comes later than some times.
 
         Parameters
@@ -268,11 +289,15 @@ class NONASurvivalAnalysis(BaseEstimator):
             Queries. None: the rows of the bank, by leave-one-out.
         times : float or array-like of shape (n_times,), optional
             Times, in the unit of the durations. None: `unique_times_`.
+        eligibility : Eligibility or bool array of shape (n_queries, n_neighbors), default=None
+            Rule or mask of the rows that may be neighbours, in place of the rule given to fit;
+            see :mod:`nona_sklearn.eligibility`. None: the rule given to fit, if any.
 
         Returns
         -------
         ndarray of shape (n_queries, n_times)
-            Probabilities. Beyond the last duration of the neighbours they stay as they are.
+            Probabilities. Beyond the last duration of the neighbours they stay as they are. NaN of
+            a query without an eligible row, as all predictions.
 
         Examples
         --------
@@ -285,9 +310,14 @@ class NONASurvivalAnalysis(BaseEstimator):
         array([[1., 1.],
                [1., 0.]])
         """
-        return np.exp(self._sum_until(X, times, lambda shares, ratio: np.log1p(-shares) * ratio))
+        sums = self._sum_until(
+            X, times, eligibility, lambda shares, ratio: np.log1p(-shares) * ratio
+        )
+        return np.exp(sums)
 
-    def predict_cumulative_hazard_function(self, X: Any, times: Any = None) -> np.ndarray:
+    def predict_cumulative_hazard_function(
+        self, X: Any, times: Any = None, *, eligibility: Any = None
+    ) -> np.ndarray:
         """Predict cumulative hazards, by the estimate of Nelson and Aalen.
 
         Parameters
@@ -296,6 +326,9 @@ class NONASurvivalAnalysis(BaseEstimator):
             Queries. None: the rows of the bank, by leave-one-out.
         times : float or array-like of shape (n_times,), optional
             Times, in the unit of the durations. None: `unique_times_`.
+        eligibility : Eligibility or bool array of shape (n_queries, n_neighbors), default=None
+            Rule or mask of the rows that may be neighbours, in place of the rule given to fit;
+            see :mod:`nona_sklearn.eligibility`. None: the rule given to fit, if any.
 
         Returns
         -------
@@ -313,9 +346,11 @@ class NONASurvivalAnalysis(BaseEstimator):
         array([[0.],
                [0.]])
         """
-        return self._sum_until(X, times, lambda shares, ratio: shares * ratio)
+        return self._sum_until(X, times, eligibility, lambda shares, ratio: shares * ratio)
 
-    def predict_quantiles(self, X: Any, quantiles: Any = 0.5) -> np.ndarray:
+    def predict_quantiles(
+        self, X: Any, quantiles: Any = 0.5, *, eligibility: Any = None
+    ) -> np.ndarray:
         """Predict quantiles of the times of the event, such as the median.
 
         Parameters
@@ -324,6 +359,9 @@ class NONASurvivalAnalysis(BaseEstimator):
             Queries. None: the rows of the bank, by leave-one-out.
         quantiles : float or array-like of shape (n_quantiles,), default=0.5
             Probabilities that the event has come, from 0 to 1.
+        eligibility : Eligibility or bool array of shape (n_queries, n_neighbors), default=None
+            Rule or mask of the rows that may be neighbours, in place of the rule given to fit;
+            see :mod:`nona_sklearn.eligibility`. None: the rule given to fit, if any.
 
         Returns
         -------
@@ -348,10 +386,11 @@ class NONASurvivalAnalysis(BaseEstimator):
         array([28., 12.])
         """
         levels = check_levels(quantiles).numpy()
-        curves = self.predict_survival_function(X)
+        curves = self.predict_survival_function(X, eligibility=eligibility)
         times = np.append(self.unique_times_, np.inf)
         # A curve falls, so that the times before a quantile are those at which it is above.
         result = np.stack([times[(curves > 1 - q).sum(axis=1)] for q in levels], axis=1)
+        result[np.isnan(curves).any(axis=1)] = np.nan
         return result[:, 0] if np.ndim(quantiles) == 0 else result
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
@@ -370,7 +409,8 @@ class NONASurvivalAnalysis(BaseEstimator):
         -------
         float
             Of the pairs of which one row has an event before the other's duration ends, the
-            share in which its risk is higher. Equal risks count half.
+            share in which its risk is higher. Equal risks count half. Queries without an eligible
+            row are left out.
 
         Raises
         ------
@@ -390,6 +430,10 @@ class NONASurvivalAnalysis(BaseEstimator):
         risk, (duration, event) = self.predict(X), read_durations(y)
         check_lengths(len(risk), len(event))
         weight = check_sample_weight(sample_weight, len(event))
+        connected = ~np.isnan(risk)
+        risk, duration, event, weight = (
+            part[connected] for part in (risk, duration, event, weight)
+        )
         pairs = concordant = 0.0
         for i in np.flatnonzero(event):
             later = (duration > duration[i]) | ((duration == duration[i]) & ~event)
@@ -402,13 +446,16 @@ class NONASurvivalAnalysis(BaseEstimator):
 
     # -- neighbours ------------------------------------------------------------------------
 
-    def neighbor_weights(self, X: Any = None) -> Any:
+    def neighbor_weights(self, X: Any = None, *, eligibility: Any = None) -> Any:
         """Compute the weight of each row of the bank in the curve of each query.
 
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_queries, n_features), optional
             Queries. None: the rows of the bank, by leave-one-out.
+        eligibility : Eligibility or bool array of shape (n_queries, n_neighbors), default=None
+            Rule or mask of the rows that may be neighbours, in place of the rule given to fit;
+            see :mod:`nona_sklearn.eligibility`. None: the rule given to fit, if any.
 
         Returns
         -------
@@ -428,12 +475,12 @@ class NONASurvivalAnalysis(BaseEstimator):
         check_is_fitted(self)
         if not np.array_equal(self.regressor_.bank_.ids.cpu().numpy(), self._ids):
             raise ValueError("regressor_ must have the rows of fit, got an edited bank: fit anew")
-        weights = self.regressor_.neighbor_weights(X)
+        weights = self.regressor_.neighbor_weights(X, eligibility=eligibility)
         weights.data /= self._exposures[weights.indices]  # they count in the regression alone
         weights.data /= np.repeat(weights.sum(axis=1), np.diff(weights.indptr))
         return weights
 
-    def explain(self, X: Any = None, n_neighbors: int = 10) -> Table:
+    def explain(self, X: Any = None, n_neighbors: int = 10, *, eligibility: Any = None) -> Table:
         """List the rows behind each curve, with their durations and risks.
 
         Parameters
@@ -441,7 +488,10 @@ class NONASurvivalAnalysis(BaseEstimator):
         X : {array-like, sparse matrix} of shape (n_queries, n_features), optional
             Queries. None: the rows of the bank, by leave-one-out.
         n_neighbors : int, default=10
-            Number of neighbours to list for a query, heaviest first.
+            Largest number of neighbours to list for a query, heaviest first.
+        eligibility : Eligibility or bool array of shape (n_queries, n_neighbors), default=None
+            Rule or mask of the rows that may be neighbours, in place of the rule given to fit;
+            see :mod:`nona_sklearn.eligibility`. None: the rule given to fit, if any.
 
         Returns
         -------
@@ -468,9 +518,9 @@ class NONASurvivalAnalysis(BaseEstimator):
         1        19      11.0   True
         2        17      13.0   True
         """
-        weights = self.neighbor_weights(X)
+        weights = self.neighbor_weights(X, eligibility=eligibility)
         k = check_n_neighbors(n_neighbors, len(self.events_))
-        log_risk = self._log_risk(X)
+        log_risk = self._log_risk(X, eligibility)
         nearest = np.concatenate(
             [
                 (-weights[some].toarray()).argsort(axis=1, kind="stable")[:, :k]
@@ -479,23 +529,25 @@ class NONASurvivalAnalysis(BaseEstimator):
         )
         queries = np.arange(len(nearest)).repeat(k)
         rows = nearest.ravel()
+        weight = np.asarray(weights[queries, rows])
+        queries, rows, weight = (part[weight > 0] for part in (queries, rows, weight))
         return table(
             {
                 "query": query_names(self.regressor_, X, len(nearest))[queries],
                 "neighbor": self.regressor_.bank_.names_of(rows),
-                "weight": np.asarray(weights[queries, rows]),
+                "weight": weight,
                 "duration": self.durations_[rows],
                 "event": self.events_[rows],
                 "risk_ratio": np.exp(log_risk[queries] - self.log_risks_[rows]),
             }
         )
 
-    def _log_risk(self, X: Any) -> np.ndarray:
+    def _log_risk(self, X: Any, eligibility: Any) -> np.ndarray:
         """Return logarithms of the risks of queries, (q,)."""
         if X is None:
             return self.log_risks_
         queries = self.regressor_.embed(X)
-        scores = self.regressor_.predict(queries)[:, None]
+        scores = self.regressor_.predict(queries, eligibility=eligibility)[:, None]
         if self.feature_coef_ is not None:
             inputs: Any = queries.inputs  # of a trend
             scores = np.column_stack([scores, inputs.encoded.cpu().numpy() @ self.feature_coef_])
@@ -504,13 +556,14 @@ class NONASurvivalAnalysis(BaseEstimator):
     def _blocks(self, weights: Any) -> Iterator[slice]:
         return iter(spans(weights.shape[0], max(1, BLOCK_PAIRS // weights.shape[1])))
 
-    def _sum_until(self, X: Any, times: Any, term: Any) -> np.ndarray:
+    def _sum_until(self, X: Any, times: Any, eligibility: Any, term: Any) -> np.ndarray:
         """Return sums over the events up to some times, (q, n_times).
 
         A term is a function of the share of the rows whose event comes at a time in the risk of
         all rows that are still at risk, and of their mean ratio of the risks of query and row.
         """
-        weights, log_risk = self.neighbor_weights(X), self._log_risk(X)
+        weights = self.neighbor_weights(X, eligibility=eligibility)
+        log_risk = self._log_risk(X, eligibility)
         at = self.unique_times_ if times is None else check_numbers(times, "times").numpy()
         order = self.durations_.argsort()
         first = np.searchsorted(self.durations_[order], self.unique_times_)
@@ -530,4 +583,5 @@ class NONASurvivalAnalysis(BaseEstimator):
             with np.errstate(divide="ignore"):  # log 0 where no row is left
                 terms = np.where(shares > 0, term(shares.clip(0, 1), ratio), 0.0)
             result[some] = np.pad(terms.cumsum(axis=1), [(0, 0), (1, 0)])[:, ends]
+        result[np.diff(weights.indptr) == 0] = np.nan
         return result

@@ -31,6 +31,7 @@ from nona_sklearn import (
     SoftStepKNeighborsRegressor,
     TrainingOptions,
 )
+from nona_sklearn.attention.head import heads_of
 from nona_sklearn.explanation import NEGLIGIBLE
 
 N_EXAMPLES = 60  # of each estimator
@@ -238,9 +239,11 @@ def leaving_out_is_removing(fitted):
     grouped = fitted.case.groups is not None
     if any(trend is not None and (grouped or not trend.is_solved) for trend in trends):
         return  # a training row has the trend of other folds or groups, a new row that of all
-    nested = trained(fitted.estimator)[0] is not fitted.estimator.network_
-    if nested and isinstance(fitted.estimator, SoftStepKNeighborsRegressor):
-        return  # ranks, and residuals of a neighbour's neighbours, are of all rows
+    network = trained(fitted.estimator)[0]
+    nested = network is not fitted.estimator.network_
+    counts = any(head.counts_admitted for head in heads_of(network.head))
+    if nested and counts and not fitted.is_classifier:
+        return  # the ranks of a neighbour's neighbours are of all rows
     left_out = fitted.predictions_of(fitted.estimator, None)
     for row in {0, len(fitted.ids) - 1}:
         without = fitted.copy().remove_neighbors(ids=fitted.ids[row])

@@ -7,7 +7,8 @@ from typing import Any, Self
 
 import numpy as np
 
-from ..._utils.validation import check_integer
+from ..._estimators.queries import query_names
+from ..._utils.validation import check_n_neighbors
 from .base import Display
 
 MOST_CURVES = 10
@@ -60,6 +61,7 @@ class SurvivalDisplay(Display):
         X: Any,
         *,
         n_neighbors: int = 20,
+        eligibility: Any = None,
         ax: Any = None,
         line_kwargs: dict[str, Any] | None = None,
         scatter_kwargs: dict[str, Any] | None = None,
@@ -74,6 +76,9 @@ class SurvivalDisplay(Display):
             Queries, at most 10.
         n_neighbors : int, default=20
             Number of neighbours of each query whose times are marked, the heaviest ones.
+        eligibility : Eligibility or bool array of shape (n_queries, n_neighbors), default=None
+            Rule or mask of the rows that may be neighbours, in place of the rule given to fit;
+            see :mod:`nona_sklearn.eligibility`. None: the rule given to fit, if any.
         ax, line_kwargs, scatter_kwargs : optional, as for :meth:`plot`
 
         Returns
@@ -97,19 +102,16 @@ class SurvivalDisplay(Display):
         >>> SurvivalDisplay.from_estimator(model, [[2], [18]], n_neighbors=3).names
         ['0', '1']
         """
-        check_integer("n_neighbors", n_neighbors, 1)
-        found = estimator.explain(X, n_neighbors)
-        queries = np.asarray(found["query"]).reshape(-1, n_neighbors)
-        if len(queries) > MOST_CURVES:
-            raise ValueError(f"X must have at most {MOST_CURVES} rows, got {len(queries)}")
-        durations, events, weights = (
-            np.asarray(found[name]).reshape(queries.shape)
-            for name in ("duration", "event", "weight")
-        )
         times = np.append(0.0, estimator.unique_times_)
-        curves = estimator.predict_survival_function(X, times)
-        names = [str(name) for name in queries[:, 0]]
-        display = cls(times, curves, durations, events, weights, names)
+        curves = estimator.predict_survival_function(X, times, eligibility=eligibility)
+        if len(curves) > MOST_CURVES:
+            raise ValueError(f"X must have at most {MOST_CURVES} rows, got {len(curves)}")
+        k = check_n_neighbors(n_neighbors, len(estimator.events_))
+        weights = estimator.neighbor_weights(X, eligibility=eligibility).toarray()
+        rows = (-weights).argsort(axis=1, kind="stable")[:, :k]
+        behind = estimator.durations_[rows], estimator.events_[rows]
+        names = [str(name) for name in query_names(estimator.regressor_, X, len(curves))]
+        display = cls(times, curves, *behind, np.take_along_axis(weights, rows, axis=1), names)
         return display.plot(ax, line_kwargs=line_kwargs, scatter_kwargs=scatter_kwargs)
 
     def plot(
