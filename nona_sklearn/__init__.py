@@ -19,6 +19,7 @@ from ._inspection.displays.neighbors import NeighborsDisplay
 from ._inspection.displays.survival import SurvivalDisplay
 from ._inspection.explorer import explore
 from ._inspection.report import NeighborsReport
+from ._inspection.survival_report import SurvivalReport
 from ._network.extractor import FeatureExtractor
 from ._persistence.file import load, save
 from ._persistence.onnx import export_onnx, onnx_inputs
@@ -53,6 +54,7 @@ __all__ = [
     "SoftStepKNeighborsRegressor",
     "StepDisplay",
     "SurvivalDisplay",
+    "SurvivalReport",
     "TableEncoder",
     "TrainingOptions",
     "counterfactuals",

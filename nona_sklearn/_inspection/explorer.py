@@ -695,7 +695,9 @@ def explore(
     title += "" if data.n_stored == 1 else "s"
     if n_queries:
         title += f" and {n_queries:,} {'query' if n_queries == 1 else 'queries'}"
-    return Explorer(title, _page(data, title, confidence, footer(answers.model.estimator)))
+    return Explorer(
+        title, _page(data, title, confidence, footer(answers.model.estimator, len(answers.bank)))
+    )
 
 
 def _query_targets(answers: OutputAnswers, y: Any, n_queries: int) -> np.ndarray:

@@ -392,11 +392,11 @@ def whole_page(
     )
 
 
-def footer(estimator: Any) -> str:
+def footer(estimator: Any, n_rows: int) -> str:
     """Return the text of a footer: the estimator, the version and the date."""
     return (
         f"{type(estimator).__name__} of nona_sklearn {__version__}, "
-        f"{len(estimator.bank_):,} stored rows, {datetime.date.today().isoformat()}"
+        f"{n_rows:,} stored rows, {datetime.date.today().isoformat()}"
     )
 
 

@@ -205,7 +205,7 @@ class NeighborsReport(Page):
             adjustments=_adjustments(prediction, worth),
             contrast=contrast,
             n_candidates=N_CANDIDATES,
-            footer=footer(answers.model.estimator),
+            footer=footer(answers.model.estimator, len(answers.bank)),
         )
         self._page = whole_page(self.title, self._article, sheets=[source(SHEET)])
 

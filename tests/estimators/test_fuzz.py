@@ -378,7 +378,7 @@ def amounts_add_up(fitted):
     np.testing.assert_allclose(np.sum(parts, axis=0), whole, rtol=0, atol=EXACT * size)
     odds = []
     for p in np.split(fitted.predictions, np.cumsum(estimator.targets_.sizes)[:-1], axis=1):
-        logs = np.log(p)
+        logs = np.log(p.clip(np.finfo(float).tiny))  # as of a probability of 0
         own = logs[:, 1:] - logs[:, :1] if p.shape[1] == 2 else logs - logs.mean(1, keepdims=True)
         odds.append(own)
     np.testing.assert_allclose(whole, np.hstack(odds), rtol=1e-5, atol=1e-5)

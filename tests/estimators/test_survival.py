@@ -1,6 +1,9 @@
 """Survival analysis: curves of neighbours against Kaplan-Meier, risks, forms of `y`, errors."""
 
+import html
 import pickle
+import re
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -17,11 +20,13 @@ from nona_sklearn import (
     NONARegressor,
     NONASurvivalAnalysis,
     SurvivalDisplay,
+    SurvivalReport,
     export_onnx,
     load,
     save,
     save_shards,
 )
+from nona_sklearn.eligibility import any_row, same, within
 
 # Kaplan-Meier by hand: of 5 rows 1 ends at 1, of 4 one at 2, where another is censored, and of
 # the remaining 2 one at 3.
@@ -100,11 +105,18 @@ def test_a_curve_is_of_the_neighbours():
     np.testing.assert_allclose(curve, [[1, factor, factor, factor]])
 
 
+def risk_ratios(model, query):
+    """The risk of a query over that of each row, 1 of rows without weight."""
+    found, ratios = model.explain(query, len(model.events_)), np.ones(len(model.events_))
+    ratios[found["neighbor"]] = found["risk_ratio"]
+    return ratios
+
+
 def test_factors_have_ratios_of_risks_as_exponents(fitted):
     """The formula of the notes, for one query, in a loop."""
     query = [[0.5, 0.0]]
     w = fitted.neighbor_weights(query).toarray()[0]
-    ratio = fitted.explain(query, 120).sort_values("neighbor")["risk_ratio"].to_numpy()
+    ratio = risk_ratios(fitted, query)
     r, curve = 1 / ratio, 1.0
     order = np.lexsort([~fitted.events_, fitted.durations_])
     for position, i in enumerate(order[:60]):
@@ -278,7 +290,7 @@ def test_events_at_one_time_count_together(rows, fitted):
     tied = NONASurvivalAnalysis(quick()).fit(X, pairs(np.ceil(duration), event))
     query = [[0.5, 0.0]]
     w = tied.neighbor_weights(query).toarray()[0]
-    ratio = tied.explain(query, len(X)).sort_values("neighbor")["risk_ratio"].to_numpy()
+    ratio = risk_ratios(tied, query)
     hazard, curve, times = 0.0, 1.0, tied.durations_
     for time in tied.unique_times_:
         risk, ends = w / ratio, (times == time) & tied.events_
@@ -329,3 +341,106 @@ def test_an_edited_bank_is_refused(rows, fitted):
     model.regressor_.remove_neighbors(ids=[0])
     with pytest.raises(ValueError, match="regressor_ must have the rows of fit, got an edited"):
         model.predict(rows[0][:2])
+
+
+# -- rows that may be neighbours ---------------------------------------------------------------
+
+
+def test_rules_choose_whose_durations_make_a_curve(rows):
+    """Of a rule and of the mask of the same rows the curve is that of these rows alone."""
+    X, duration, event = rows
+    X = np.column_stack([X, np.arange(160) % 2])
+    regressor = quick(adjust=False, trend=None)
+    fits = {
+        rule: NONASurvivalAnalysis(clone(regressor)).fit(
+            X[:120], pairs(duration, event)[:120], eligibility=rule
+        )
+        for rule in (same(2), any_row(2))
+    }
+    new, times = X[120:124], [0.1, 0.5, 1, 2]
+    for model, by_call in ((fits[same(2)], {}), (fits[any_row(2)], {"eligibility": same(2)})):
+        weights = model.neighbor_weights(new, **by_call).toarray()
+        assert ((weights > 0) <= (X[:120, 2] == new[:, [2]])).all()
+        mask = {"eligibility": X[:120, 2] == new[:, [2]]}
+        for name in ("predict", "predict_cumulative_hazard_function", "predict_quantiles"):
+            by_rule, by_mask = (getattr(model, name)(new, **given) for given in (by_call, mask))
+            np.testing.assert_array_equal(by_rule, by_mask)
+            assert np.isfinite(by_rule).all()
+        curve = model.predict_survival_function(new, times, **by_call)
+        np.testing.assert_array_equal(curve, model.predict_survival_function(new, times, **mask))
+        assert (curve != model.predict_survival_function(new, times, eligibility=any_row(2))).any()
+        found = model.explain(new[:1], 120, **by_call)
+        assert len(found) == (weights[0] > 0).sum()
+        assert (X[found["neighbor"].to_numpy(), 2] == new[0, 2]).all()
+        display = SurvivalDisplay.from_estimator(model, new, n_neighbors=120, **by_call)
+        assert (display.weights > 0).sum() == (weights > 0).sum()
+
+
+@pytest.mark.filterwarnings("ignore:too few rows are eligible")
+def test_queries_without_eligible_rows_have_no_curve(rows, fitted):
+    X = rows[0]
+    nobody = np.zeros((2, 120), dtype=bool)
+    nobody[1] = True
+    X = X[120:122]
+    asked = {"eligibility": nobody}
+    for name in ("predict", "predict_quantiles", "predict_survival_function"):
+        by_mask, by_all = getattr(fitted, name)(X, **asked), getattr(fitted, name)(X)
+        assert np.isnan(by_mask[0]).all()
+        np.testing.assert_array_equal(by_mask[1], by_all[1])
+    assert set(fitted.explain(X, 3, **asked)["query"]) == {1}
+    with pytest.raises(ValueError, match="the query has no neighbors"):
+        SurvivalReport(fitted, X[:1], eligibility=nobody[:1])
+
+
+def test_a_score_leaves_out_queries_without_eligible_rows(rows):
+    X, duration, event = rows
+    y = pairs(duration, event)
+    with pytest.warns(UserWarning, match="too few rows are eligible by .* for 1 of 120"):
+        model = NONASurvivalAnalysis(quick()).fit(X[:120], y[:120], eligibility=within(0, 0.5))
+    new, of_new = X[120:].copy(), y[120:]
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "too few rows are eligible")
+        expected = model.score(new[5:], of_new[5:])
+        new[:5, 0] = 99
+        assert model.score(new, of_new) == expected
+    assert np.isfinite(model.log_risks_).all()
+
+
+# -- a report ----------------------------------------------------------------------------------
+
+
+def test_a_report_has_the_curve_and_the_rows_behind_it(rows):
+    X, duration, event = rows
+    names = [f"patient <{i}>" for i in range(160)]
+    table = pd.DataFrame(X, columns=["dose", "b"], index=names)
+    model = NONASurvivalAnalysis(quick()).fit(table[:120], pairs(duration, event)[:120])
+    query = table[121:122]
+    report = SurvivalReport(model, query, table[:120], n_neighbors=4, times=[0.25, 0.5])
+    assert report.title == "Time until the event for patient <121>"
+    text = report._repr_html_()
+    assert "patient &lt;121&gt;" in text
+    assert "<121>" not in text
+    found = model.explain(query, 4)
+    for name in found["neighbor"]:
+        assert html.escape(name) in text
+    assert text.count('class="event"') == found["event"].sum()
+    assert text.count("<circle") == 4 - found["event"].sum()
+    for p in model.predict_survival_function(query, [0.25, 0.5])[0]:
+        assert f"{p:.1%}"[:2] in text
+    [points] = re.findall('polyline points="([^"]*)"', text)
+    steps = np.array([point.split(",") for point in points.split()], dtype=float)
+    assert (np.diff(steps[:, 0]) >= 0).all()
+    assert (np.diff(steps[:, 1]) >= 0).all()
+    curve = model.predict_survival_function(query)[0]
+    heights = 1 - (steps[:, 1] - steps[0, 1]) / 180
+    np.testing.assert_allclose(heights[1::2], np.append(1, curve), rtol=0, atol=1e-3)
+
+
+def test_a_report_of_wrong_arguments(rows, fitted):
+    X = rows[0][120:]
+    with pytest.raises(ValueError, match="X must be one row, got 40"):
+        SurvivalReport(fitted, X)
+    with pytest.raises(ValueError, match="n_neighbors must be a positive integer, got 0"):
+        SurvivalReport(fitted, X[:1], n_neighbors=0)
+    with pytest.raises(ValueError, match="times contains NaN"):
+        SurvivalReport(fitted, X[:1], times=[np.nan])

@@ -7,7 +7,6 @@ from typing import Any, Self
 
 import numpy as np
 
-from ..._estimators.queries import query_names
 from ..._utils.validation import check_n_neighbors
 from .base import Display
 
@@ -110,7 +109,8 @@ class SurvivalDisplay(Display):
         weights = estimator.neighbor_weights(X, eligibility=eligibility).toarray()
         rows = (-weights).argsort(axis=1, kind="stable")[:, :k]
         behind = estimator.durations_[rows], estimator.events_[rows]
-        names = [str(name) for name in query_names(estimator.regressor_, X, len(curves))]
+        labels = estimator.regressor_.embed(X).row_labels
+        names = [str(name) for name in (range(len(curves)) if labels is None else labels)]
         display = cls(times, curves, *behind, np.take_along_axis(weights, rows, axis=1), names)
         return display.plot(ax, line_kwargs=line_kwargs, scatter_kwargs=scatter_kwargs)
 
