@@ -38,6 +38,7 @@ from ._utils.validation import check_choice, check_flag, is_real, is_whole
 
 __all__ = ["Eligibility", "any_row", "differs", "distance", "pairs", "same", "within"]
 
+ROUNDED_LENGTH = 1e-12  # of a chord: a hundredth of a millimetre
 ROUNDED_DEGREES = 1e-5  # a metre, by which no rounding of a distance is as large
 TIMES = "date", "duration"  # kinds of columns that are in seconds
 ORDERED = "ordered category"  # a kind of columns, which are numbered in their order
@@ -479,6 +480,7 @@ class Near(Eligibility):
     def __call__(self, compared: Compared) -> np.ndarray:
         places = zip(*map(compared.numbers, self.columns), strict=True)
         lengths = cdist(*(on_globe(*place) for place in places))
+        lengths[lengths < ROUNDED_LENGTH] = 0.0  # one place, such as on both sides of 180 degrees
         return SIGNS[self.sign](lengths, chord(self.metres))
 
     def __invert__(self) -> Eligibility:

@@ -63,6 +63,11 @@ def test_distances_cross_the_date_line_and_meet_at_the_poles():
     assert admitted(~near) == admitted(distance("latitude", "longitude") >= 1000)
     far = distance("latitude", "longitude") > 20_000_000
     assert admitted(far) == [[0, 0, 0, 0], [0, 0, 0, 1], [0, 0, 0, 0]]
+    turned = STORED.assign(longitude=[-180.0, 180.0, 55.0, 55.0])
+    same_place = admitted(
+        distance("latitude", "longitude") <= 0, STORED.assign(longitude=180.0), turned
+    )
+    assert same_place == [[1, 1, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]]
 
 
 @given(st.lists(st.tuples(st.floats(-90, 90), st.floats(-180, 180)), min_size=2, max_size=2))

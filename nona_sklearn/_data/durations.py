@@ -52,7 +52,11 @@ def read_durations(y: Any) -> tuple[np.ndarray, np.ndarray]:
             )
         (duration,) = {*names} - {*events}
         y = np.stack([y[duration], y[events[0]]], axis=1, dtype=float)
-    values = check_targets(y)
+    try:
+        values = check_targets(y)
+    except ValueError as error:  # whose advice is for other targets
+        fault = str(error).partition(";")[0]
+        raise ValueError(f"{fault}; y must hold durations and events as numbers") from error
     if values.ndim != 2 or values.shape[1] != 2:
         raise ValueError(
             "y must be a structured array, or have the columns duration and event, got shape "

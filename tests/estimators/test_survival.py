@@ -196,6 +196,7 @@ def changed(row, column, value):
         (DURATIONS, r"columns duration and event, got shape \(5,\)"),
         (changed(3, 0, -2), r"at least 0, got -2 in row 3 of output 0"),
         (changed(1, 0, np.nan), "contains NaN: nan in row 1"),
+        (["a"] * 5, "could not convert string.*; y must hold durations and events as numbers$"),
         (changed(1, 0, np.inf), "contains infinity: inf in row 1"),
         (changed(4, 1, np.nan), "contains NaN: nan in row 4"),
         (changed(4, 1, 2), "events, of which 1 or True is an event.* got 2 in row 4"),
