@@ -20,10 +20,10 @@ from .._utils.validation import some_of, spans
 from ..attention.functional import Excluded, Pairs, count_excluded
 from ..attention.head import AverageHead, NONAHead, prior_mean
 from ..attention.prediction import Offset
-from .index import COMPARED_PAIRS, Admission, GraphIndex, Index, make_index
+from .index import Admission, GraphIndex, Index, make_index
 
 FEW_ROWS = 2**15  # a mask of all is as fast as a rule for each query's own rows
-COUNTED_PAIRS = 2**19  # at a time
+CACHED_PAIRS = 2**18  # of which a cache holds the columns and the mask
 MOST_REACHED = 0.25  # of the rows, from which to compare all takes no longer than to select
 
 
@@ -273,10 +273,9 @@ def count_admitted(excluded: Pairs | Admission | None, n_queries: int, n_rows: i
     """Number of each query's admitted neighbours, (n_queries,)."""
     if excluded is None or isinstance(excluded, tuple):
         return n_rows - count_excluded(excluded, n_queries)
-    # Few pairs at a time stay in a cache. NumPy counts them in a tenth of the time of a sum.
-    blocks = spans(n_queries, max(1, COUNTED_PAIRS // max(1, n_rows)))
-    masks = (mask for block in blocks for mask in excluded.of(block).cpu().numpy())
-    return torch.tensor([n_rows - np.count_nonzero(mask) for mask in masks], dtype=torch.long)
+    if isinstance(excluded, RuleExclusion):
+        return torch.from_numpy(excluded.described()["n_eligible"])
+    return (~excluded.of()).sum(dim=1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -366,7 +365,12 @@ class RuleExclusion:
         some, further = self.queries[queries], None
         if self.further is not None:
             further = as_mask(self.further.of(queries), len(some), len(self.neighbors))
-        return some, self.neighbors, further
+        return some, self._columns, further
+
+    @cached_property
+    def _columns(self) -> Tensor:
+        """The neighbours' numbers, (n, n_columns), each column of which is contiguous."""
+        return self.neighbors.T.contiguous().T
 
     def isolated(self) -> Tensor:
         """Which queries have no neighbour, bool (q,)."""
@@ -379,8 +383,8 @@ class RuleExclusion:
 
     @property
     def _blocks(self) -> list[slice]:
-        """Blocks of queries whose pairs fit into memory."""
-        n_queries = max(1, COMPARED_PAIRS // max(1, len(self.neighbors)))
+        """Blocks of queries whose pairs fit into a cache."""
+        n_queries = max(1, CACHED_PAIRS // max(1, len(self.neighbors)))
         return [*spans(len(self.queries), n_queries)]
 
     def described(self) -> dict[str, np.ndarray]:
