@@ -31,13 +31,14 @@ from typing import Any, Protocol
 import numpy as np
 from scipy.spatial.distance import cdist
 
-from ._utils.globe import EARTH_RADIUS, LIMITS, check_degrees, chord, on_globe
+from ._utils.globe import EARTH_RADIUS, LIMITS, check_degrees, check_order, chord, on_globe
 from ._utils.storable import storable
 from ._utils.tables import INEXACT
-from ._utils.validation import check_choice, check_flag, is_real, is_whole
+from ._utils.validation import are_missing, check_choice, check_flag, is_real, is_whole
 
 __all__ = ["Eligibility", "any_row", "differs", "distance", "pairs", "same", "within"]
 
+ROUNDED_NUMBER = 4 * sys.float_info.epsilon  # share of a number by which a difference is rounded
 ROUNDED_LENGTH = 1e-12  # of a chord: a hundredth of a millimetre
 ROUNDED_DEGREES = 1e-5  # a metre, by which no rounding of a distance is as large
 TIMES = "date", "duration"  # kinds of columns that are in seconds
@@ -101,9 +102,10 @@ class Eligibility(ABC):
         return (self,)
 
     def choose(self, compared: Compared) -> tuple[np.ndarray, np.ndarray]:
-        """Return which pairs are admitted, bool (q, n), and the alternative that holds, (q,).
+        """Return which pairs satisfy a rule, bool (q, n), and the number of the rule, (q,).
 
-        Alternatives are numbered; -1: a query has too few rows by the last one.
+        It is the first of the alternatives that enough rows satisfy. -1: these are too few rows by
+        the last one, and none is admitted.
         """
         satisfied = self(compared)
         return satisfied, np.where(satisfied.any(axis=1), 0, -1)
@@ -268,7 +270,9 @@ class Required(Composed):
         return self.rule, *self.relax
 
     def __call__(self, compared: Compared) -> np.ndarray:
-        return self.choose(compared)[0]
+        satisfied, numbers = self.choose(compared)
+        satisfied[numbers < 0] = False
+        return satisfied
 
     @property
     def alternatives(self) -> tuple[Eligibility, ...]:
@@ -282,7 +286,6 @@ class Required(Composed):
             if lacking.any():
                 satisfied[lacking] = self._admit(rule, compared[lacking])
                 numbers[lacking & ~self._lack(satisfied)] = number
-        satisfied[numbers < 0] = False
         return satisfied, numbers
 
     def _admit(self, rule: Eligibility, compared: Compared) -> np.ndarray:
@@ -428,11 +431,13 @@ class Within(Comparison):
 
     @property
     def reach(self) -> dict[Any, float]:
-        return {} if self.opposite else {self.column: self.width}
+        return {} if self.opposite else {self.column: self.width * (1 + ROUNDED_NUMBER)}
 
     def __call__(self, compared: Compared) -> np.ndarray:
         query, row = _against(*compared.numbers(self.column))
-        low, high, sign = query - self.width, query + self.width, "<="
+        # Decimals such as 0.14 - 0.04 and 0.1 differ by rounding.
+        reach = self.width + ROUNDED_NUMBER * (abs(query) + self.width)
+        low, high, sign = query - reach, query + reach, "<="
         if self.before:
             high, sign = query, "<"
         if self.opposite:
@@ -520,7 +525,11 @@ class Pairs(Comparison):
                 f"{self!r} must return bool of shape {shape}, for the queries and the rows, got "
                 f"{result.dtype} of shape {result.shape}"
             )
-        return ~result if self.opposite else result
+        if self.opposite:  # a missing value satisfies neither
+            parts = ([are_missing(part[name]) for name in self.names] for part in (queries, rows))
+            missing = (np.any(of_columns, axis=0) for of_columns in parts)
+            return ~result & ~np.logical_or.outer(*missing)
+        return result
 
     def __repr__(self) -> str:
         name = getattr(self.function, "__name__", repr(self.function))
@@ -718,6 +727,7 @@ def distance(latitude: Any, longitude: Any) -> Distance:
     >>> distance("latitude", "longitude") < 1609
     distance('latitude', 'longitude') < 1609
     """
+    check_order(latitude, longitude)
     return Distance(_check_column(latitude), _check_column(longitude))
 
 
@@ -728,7 +738,8 @@ def pairs(function: Callable[[dict, dict], Any], columns: Sequence[Any]) -> Elig
     ----------
     function : callable
         Takes two dicts, of arrays (n_queries,) and of arrays (n_rows,) by column, and returns
-        bool of shape (n_queries, n_rows). A saved file cannot hold a function.
+        bool of shape (n_queries, n_rows). Booleans are 0.0 and 1.0, and dates with a time zone are
+        in UTC. A saved file cannot hold a function.
     columns : sequence of str or int
         Names of the columns that the function reads, at least one.
 
@@ -753,6 +764,8 @@ def pairs(function: Callable[[dict, dict], Any], columns: Sequence[Any]) -> Elig
 
 
 def _check_column(column: Any) -> Any:
+    if isinstance(column, tuple) and column:
+        return tuple(map(_check_column, column))
     if not isinstance(column, str | Integral) or isinstance(column, bool):
-        raise TypeError(f"a column must be named by a str or an int, got {column!r:.100}")
+        raise TypeError(f"a column must be named by a str, an int or a tuple, got {column!r:.100}")
     return str(column) if isinstance(column, str) else int(column)

@@ -18,6 +18,8 @@ from torch import Tensor
 from ._data.columns import Column, read_as, read_columns, read_strings, read_values
 from ._data.row_values import as_array
 from ._data.sample import Embedded
+from ._data.table_encoder import TableEncoder
+from ._data.table_encoding import TableEncoding
 from ._data.tables import ends_of_outputs
 from ._inference.evaluation import Evaluation
 from ._utils.globe import great_circle
@@ -332,6 +334,8 @@ class ComparedColumn:
         The values of the queries, as given.
     read : tuple
         Both, as the estimators read them.
+    is_feature : bool, default=True
+        Whether the estimator learns from the column. The remaining ones do not differ.
 
     Examples
     --------
@@ -339,7 +343,7 @@ class ComparedColumn:
     >>> from nona_sklearn.explanation import compare_columns
     >>> X, y = [[50], [60], [80], [90], [120]], [250, 300, 400, 450, 600]
     >>> knn = SoftStepKNeighborsRegressor(2, max_iter=1).fit(X, y)
-    >>> (column,) = compare_columns(knn.bank_, [[84]], X)
+    >>> (column,) = compare_columns(knn, [[84]], X)
     >>> column.rows.tolist(), column.queries.tolist()
     ([50, 60, 80, 90, 120], [84])
     """
@@ -348,6 +352,7 @@ class ComparedColumn:
     rows: np.ndarray
     queries: np.ndarray
     read: tuple[Column, Column]
+    is_feature: bool = True
 
     @property
     def label(self) -> Any:
@@ -407,6 +412,8 @@ class ComparedColumn:
             different categories, and for a value beside a gap.
         """
         lines = explanation.of_rows
+        if not self.is_feature:
+            return np.zeros(np.count_nonzero(lines))
         of_rows, of_queries = self.values
         neighbor = of_rows[explanation.positions[lines]]
         query = of_queries[explanation.of_query[lines]]
@@ -439,13 +446,13 @@ def _categories_in(column: Column) -> np.ndarray:
     return values
 
 
-def compare_columns(bank: Any, X: Any, features: Any) -> list[ComparedColumn]:
+def compare_columns(estimator: Any, X: Any, features: Any) -> list[ComparedColumn]:
     """Read the columns of the bank's rows and of queries in the same way.
 
     Parameters
     ----------
-    bank : NeighborBank
-        The attribute `bank_` of a fitted estimator.
+    estimator : estimator object
+        A fitted estimator of this package.
     X : {DataFrame, array-like} of shape (n_queries, n_features), optional
         The queries. None: the bank's rows.
     features : {DataFrame, array-like} of shape (n_samples, n_features)
@@ -461,12 +468,12 @@ def compare_columns(bank: Any, X: Any, features: Any) -> list[ComparedColumn]:
     >>> from nona_sklearn.explanation import compare_columns
     >>> X, y = [[50], [60], [80], [90], [120]], [250, 300, 400, 450, 600]
     >>> knn = SoftStepKNeighborsRegressor(2, weighting="uniform", learn_feature_weights=False)
-    >>> (column,) = compare_columns(knn.fit(X, y).bank_, [[84]], X)
+    >>> (column,) = compare_columns(knn.fit(X, y), [[84]], X)
     >>> column.differences(unwrap(knn).explanation([[84]])).round(2).tolist()
     [0.13, 0.2]
     """
     features = checked_table("features", features)
-    positions = rows_of_bank(bank, features)
+    positions = rows_of_bank(estimator.bank_, features)
     if X is not None:
         X = as_ordered(checked_table("X", X), features)
     read = [read_strings(column) for column in read_columns(features)]
@@ -478,11 +485,21 @@ def compare_columns(bank: Any, X: Any, features: Any) -> list[ComparedColumn]:
         columns = read_columns(X, [column.time_zone for column in rows])
         queries = [read_as(*pair) for pair in zip(columns, rows, strict=True)]
         of_queries = [*plain_values(X)]
-    named = is_frame(features)
-    return [
-        ComparedColumn(str(row.name) if named else f"x{row.name}", values, given, (row, query))
-        for values, given, row, query in zip(shown, of_queries, rows, queries, strict=True)
-    ]
+    named, ignored = is_frame(features), _ignored_columns(estimator, features)
+    names = [str(row.name) if named else f"x{row.name}" for row in rows]
+    parts = zip(names, shown, of_queries, zip(rows, queries, strict=True), strict=True)
+    return [ComparedColumn(*part, j not in ignored) for j, part in enumerate(parts)]
+
+
+def _ignored_columns(estimator: Any, features: Any) -> list[int]:
+    """Numbers of the columns that are no features, if the estimator was fitted to this table.
+
+    A pipeline may have made another one of it.
+    """
+    encoder, names = estimator.features_, getattr(estimator, "feature_names_in_", None)
+    if names is not None and not (is_frame(features) and names_of_columns(features) == [*names]):
+        return []
+    return TableEncoding.of(encoder).ignored if isinstance(encoder, TableEncoder) else []
 
 
 def largest_differences(explanation: Explanation, columns: list[ComparedColumn]) -> np.ndarray:
@@ -507,7 +524,7 @@ def largest_differences(explanation: Explanation, columns: list[ComparedColumn])
     >>> from nona_sklearn.explanation import compare_columns, largest_differences
     >>> X, y = [[50, 1], [60, 2], [80, 2], [90, 3]], [250, 300, 400, 450]
     >>> knn = SoftStepKNeighborsRegressor(2, weighting="uniform", learn_feature_weights=False)
-    >>> columns = compare_columns(knn.fit(X, y).bank_, [[84, 2]], X)
+    >>> columns = compare_columns(knn.fit(X, y), [[84, 2]], X)
     >>> largest_differences(unwrap(knn).explanation([[84, 2]]), columns).tolist()
     [[0, 2], [1, 0]]
     """

@@ -123,6 +123,51 @@ def test_rules_join():
     assert pickle.loads(pickle.dumps(both)) == both
 
 
+def test_decimals_are_within_a_width_that_they_differ_by():
+    """0.14 - 0.04 and 0.1 differ by rounding, as do prices in steps of five cents."""
+    steps = np.arange(60)
+    apart = abs(steps[:, None] - steps)
+    for first, step in ((0.04, 0.05), (0.1, 0.1), (7.3, 0.01), (-1.0, 0.2)):
+        prices = pd.DataFrame({"price": first + step * steps})
+        for n in (1, 2, 3, 7):
+            found = np.array(admitted(within("price", step * n), prices, prices))
+            np.testing.assert_array_equal(found, apart <= n)
+            before = np.array(admitted(within("price", step * n, before=True), prices, prices))
+            np.testing.assert_array_equal(before, (apart <= n) & (steps < steps[:, None]))
+
+
+def test_times_between_dates_are_those_of_utc():
+    """A local clock shows an hour twice in autumn."""
+    utc = pd.to_datetime(["2021-10-31 00:30Z", "2021-10-31 01:30Z", "2021-10-30 00:30Z"])
+    local = pd.DataFrame({"when": utc.tz_convert("Europe/Berlin")})
+    assert admitted(within("when", minutes=59), local, local) == np.eye(3).tolist()
+    day = within("when", days=1, before=True)
+    assert admitted(day, local, local) == [[0, 0, 1], [1, 0, 0], [0, 0, 0]]
+    assert admitted(day, pd.DataFrame({"when": utc}), local) == admitted(day, local, local)
+
+
+def test_a_gap_satisfies_neither_a_function_nor_its_opposite():
+    older = pairs(lambda queries, rows: rows["age"] > queries["age"][:, None], ["age"])
+    either = np.array(admitted(older)) + admitted(~older)
+    known = np.outer(QUERIES["age"].notna(), STORED["age"].notna())
+    np.testing.assert_array_equal(either, known)
+
+
+def test_strings_are_levels_of_the_order_of_fit():
+    bands = pd.Categorical(["low", "mid", "high"], ["low", "mid", "high"], ordered=True)
+    stored = pd.DataFrame({"band": bands})
+    assert admitted(within("band", 1), stored.astype(str), stored) == [
+        [1, 1, 0],
+        [1, 1, 1],
+        [0, 1, 1],
+    ]
+
+
+def test_names_of_columns_may_be_tuples():
+    table = STORED.set_axis(pd.MultiIndex.from_product([["v"], STORED.columns]), axis=1)
+    assert admitted(same(("v", "district")), table, table)[0] == [1, 0, 1, 0]
+
+
 def test_a_number_of_rows_or_wider_rules():
     rule = same("district").at_least(2, relax=[within("age", 5), within("age", 100)])
     # The first query has two rows of its district; the third has two within five years.
@@ -135,9 +180,10 @@ WRONG = {
     "two widths": (lambda: within("age", 5, days=1), ValueError, "needs one width"),
     "negative": (lambda: within("age", -1), ValueError, "at least 0, got -1"),
     "metres": (lambda: distance("a", "b") < -1, ValueError, "at least 0, got -1"),
+    "order": (lambda: distance("Long", "lat"), ValueError, "the latitude comes first.*'Long'"),
     "equal": (lambda: distance("a", "b") == 3, TypeError, "compared by <, <=, > or >="),
     "unequal": (lambda: distance("a", "b") != 3, TypeError, "compared by <, <=, > or >="),
-    "column": (lambda: same(1.5), TypeError, "named by a str or an int, got 1.5"),
+    "column": (lambda: same(1.5), TypeError, "named by a str, an int or a tuple, got 1.5"),
     "and": (lambda: same("a") and same("b"), TypeError, "join rules by & and"),
     "no rule": (lambda: same("a") & "b", TypeError, "a rule can be joined with a rule only"),
     "parentheses": (

@@ -86,7 +86,7 @@ def test_scikit_learn_takes_it(places):
         ({"buffer": -1.0}, "buffer must be metres of at least 0, got -1.0"),
         ({"buffer": 1e7}, "buffer=10000000.0 leaves no training row"),
         ({"places": ("latitude", "lon")}, "places must be columns of X, got 'lon'"),
-        ({"places": ("longitude", "latitude")}, "from -90 to 90 in column 'longitude', got -17"),
+        ({"places": ("longitude", "latitude")}, "the latitude comes first, then the long"),
     ],
 )
 def test_errors_name_the_parameter(places, options, message):

@@ -194,13 +194,11 @@ def check_groups(groups: Any, n_rows: int) -> np.ndarray:
     return groups
 
 
-def number_groups(groups: np.ndarray, parameter: str = "groups") -> tuple[np.ndarray, np.ndarray]:
+def number_groups(groups: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the sorted names of the groups (n,) of rows, and the rows' group codes, (n,)."""
     names, codes = _unique(groups)
     if len(names) < 2:
-        raise ValueError(
-            f"{parameter} must hold at least 2 different ones, all rows are in {names[0]}"
-        )
+        raise ValueError(f"groups must hold at least 2 different ones, all rows are in {names[0]}")
     return names, codes
 
 

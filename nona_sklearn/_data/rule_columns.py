@@ -46,7 +46,9 @@ class RuleColumns:
     @classmethod
     def fit(cls, rule: Eligibility, X: Any) -> tuple[RuleColumns, Tensor]:
         """Return the columns of a rule in the table of fit, and their numbers, (n, n_columns)."""
-        read = [read_strings(column) for column in _select(rule.columns, X)]
+        # Differences of dates are those of UTC: a local clock is changed twice a year.
+        zones = ["UTC"] * len(rule.columns)
+        read = [read_strings(column) for column in _select(rule.columns, X, zones)]
         for column in read:
             rule.check(column.name, _kind(column), column.values)
         empty = tuple(column[NO_ROWS] for column in read)
@@ -163,7 +165,10 @@ class StoredRule:
     def choose(
         self, queries: Tensor, rows: Tensor, excluded: Tensor | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return the numbers of admitted rows, (q,), and the rules that hold for queries, (q,)."""
+        """Return the numbers of eligible rows, (q,), and the rules that hold for queries, (q,).
+
+        None: these are too few by the last rule.
+        """
         admitted, numbers = self.rule.choose(self._compare(queries, rows, excluded))
         if excluded is not None:
             admitted &= ~excluded.cpu().numpy()
@@ -179,8 +184,10 @@ class StoredRule:
     def read(self, X: Any) -> list[Column]:
         """Return the compared columns of new rows, which the rule must be able to compare."""
         read = self.columns.read(X)
-        for column in read:
-            self.rule.check(column.name, _kind(column), column.values)
+        for column, fitted in zip(read, self.columns.columns, strict=True):
+            # A query's strings are levels of the order that fit was given.
+            kind = _kind(fitted if column.kind == "category" else column)
+            self.rule.check(column.name, kind, column.values)
         return read
 
     def replaced_by(self, rule: Eligibility) -> StoredRule:

@@ -155,7 +155,9 @@ class TrainingData:
             group_names, codes = number_groups(groups)
             group_codes = torch.from_numpy(codes)
         elif (blocks := source.fit_blocks(table)) is not None:
-            group_names, block_codes = number_groups(blocks, "places")
+            group_names, block_codes = np.unique(blocks, return_inverse=True)
+            if len(group_names) < 2:
+                raise ValueError("places must hold at least 2 different ones")
         row_times = None
         if given_times is not None and time is not None:
             selected_times = given_times[selection.indices]

@@ -590,7 +590,8 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
             - ``n_nonzero_weights``: the number of rows with a weight above 0,
             - ``effective_n_neighbors``, ``1 / sum(weight ** 2)``: k if k neighbours have equal
               weights and the remaining rows have no weight,
-            - ``n_eligible``, with a rule or a mask: the number of eligible rows,
+            - ``n_eligible``, with a rule or a mask: the number of rows that are eligible, by the
+              last rule where these are too few,
             - ``rule``, with a rule: the one of its alternatives that holds, in words; missing
               where too few rows are eligible,
             - ``soft_n_neighbors``, where weights have a `softstep`, so that ``similarity_`` is

@@ -274,7 +274,7 @@ class NeighborClassifier(ClassifierMixin, NeighborEstimator):
         ----------
         X : {array-like, sparse matrix} of shape (n_queries, n_features) or None
             Queries. None: the bank's rows, by leave-one-out or, with times, from earlier rows.
-            Queries without an earlier row are left out.
+            Queries without an earlier or eligible row are left out.
         y : array-like of shape (n_queries,) or (n_queries, n_outputs)
             Labels of the queries.
         sample_weight : array-like of shape (n_queries,), default=None

@@ -38,7 +38,14 @@ from ..explanation import (
     largest_differences,
     rows_of_bank,
 )
-from .queries import encoded_features, evaluate, explanation_of, fitted_snapshot, query_names
+from .queries import (
+    encoded_features,
+    evaluate,
+    explanation_of,
+    fitted_snapshot,
+    query_names,
+    with_rows,
+)
 
 ROUNDING = 1e-5  # of embeddings in float32, relative to their largest entry
 CALLER_OF_EXPLAIN = 3  # the level of the stack
@@ -61,6 +68,7 @@ def explain(
     Warn if queries are rows of the bank.
     """
     fitted, evaluation = evaluate(estimator, X, eligibility=eligibility)
+    evaluation = with_rows(evaluation, query_names(fitted, X, len(evaluation)))
     explanation = explanation_of(fitted, evaluation, X, n_neighbors)
     if X is None or (isinstance(X, Embedded) and X.ids is not None):
         return explanation
@@ -82,7 +90,7 @@ def explain(
 
 def explanation_table(fitted: Any, explanation: Explanation, X: Any, features: Any) -> Any:
     """Return the table of an explanation of queries `X`, with the features if they are given."""
-    compared = None if features is None else compare_columns(fitted.bank_, X, features)
+    compared = None if features is None else compare_columns(fitted, X, features)
     if compared is not None:
         explanation = explanation.with_queries()
     columns = explanation.columns()

@@ -21,7 +21,14 @@ from .._data.training_data import TrainingData
 from .._inference.held_out import outputs_by_chance
 from .._inference.relations import Relation, related_factor
 from .._training.loop import most_are_in_vain
-from .._utils.globe import LIMITS, N_BLOCKS, block_centers, blocks_of, on_globe
+from .._utils.globe import (
+    COORDINATES,
+    LIMITS,
+    N_BLOCKS,
+    block_centers,
+    blocks_of,
+    on_globe,
+)
 from .queries import embed_unknown, trained
 
 if TYPE_CHECKING:
@@ -31,7 +38,6 @@ if TYPE_CHECKING:
 #: of rows per value.
 LEAST_VALUES, ROWS_OF_A_VALUE = 30, (2, 20)
 LEAST_TWINS = 0.01  # least share of rows with an equal row
-COORDINATES = ("latitude", "lat"), ("longitude", "lon", "lng", "long")  # names of columns
 FAR_BETTER = 2.0  # near places are alike in many tables, and new ones may be near known ones
 MOST_COLUMNS, MOST_ROWS = 5, 100_000  # in which relations are searched
 #: A column is a lag of the targets if this share of a sample of rows holds an earlier target.

@@ -32,6 +32,7 @@ from .._trend.trend import Trend
 from .._utils.tables import exchange_column, stack_rows, warn_of_other_order
 from .._utils.threads import snapshot
 from .._utils.validation import check_n_neighbors, is_whole
+from ..attention.head import ClassHead
 from ..eligibility import Distance, Eligibility, Required
 from ..explanation import Explanation
 
@@ -228,7 +229,7 @@ def eligibility_of(
             f"eligibility must be a rule, or a mask of shape {shape}, for the queries and the "
             f"rows of the bank, got shape {mask.shape}"
         )
-    return torch.from_numpy(mask).to(bank.embeddings.device)
+    return torch.tensor(mask).to(bank.embeddings.device)
 
 
 def evaluate(
@@ -263,43 +264,50 @@ def evaluate_in_blocks(
     is_mask = eligibility is not None and not isinstance(eligibility, Eligibility)
     if X is None or isinstance(X, Embedded) or is_mask:
         fitted, evaluation = evaluate(estimator, X, with_added=with_added, eligibility=eligibility)
-        return fitted, iter([with_rows(evaluation)])
+        return fitted, iter([with_rows(evaluation, query_names(fitted, X, len(evaluation)))])
     fitted = fitted_snapshot(estimator)
     bank, head = fitted.bank_, fitted.network_.head
     rule = eligibility_of(bank, eligibility, 0)
-    blocks = (
-        with_rows(bank.evaluate(head, queries, eligibility=rule))
-        for queries in query_blocks(fitted, X, with_added)
-    )
+    n_queries = _num_samples(X)
+    names = query_names(fitted, X, n_queries)
+
+    def evaluated() -> Iterator[Evaluation]:
+        start = 0
+        for queries in query_blocks(fitted, X, with_added):
+            evaluation = bank.evaluate(head, queries, eligibility=rule)
+            yield with_rows(evaluation, names[start : start + len(queries)])
+            start += len(queries)
+
+    blocks = evaluated()
     first = next(blocks)  # X is valid
-    evaluations, n_queries = chain([first], blocks), _num_samples(X)
+    evaluations = chain([first], blocks)
     if fitted.verbose and len(first) < n_queries:
         return fitted, with_progress(evaluations, n_queries, "predictions")
     return fitted, evaluations
 
 
-def with_rows(evaluation: Evaluation) -> Evaluation:
-    """Return the evaluation; warn about queries without an eligible row, or raise."""
+def with_rows(evaluation: Evaluation, names: np.ndarray) -> Evaluation:
+    """Return the evaluation; warn about queries without an eligible row, or raise.
+
+    `names` are those of the queries.
+    """
     exclusion = evaluation.exclusion
     if not isinstance(exclusion, RuleExclusion | MaskExclusion):
         return evaluation
     evaluation.search()  # kept for the prediction: by it, the rule is not evaluated again
     if (isolated := evaluation.isolated) is None:
         return evaluation
-    which = isolated.nonzero()[:, 0].tolist()
+    which = names[isolated.cpu().numpy()]
     rule = exclusion.rule.rule if isinstance(exclusion, RuleExclusion) else None
-    by = "the mask" if rule is None else repr(rule)
     message = (
-        f"too few rows are eligible by {by:.200} for {len(which)} of {len(evaluation)} queries, "
-        f"such as query {which[0]}"
+        f"too few rows are eligible for {len(which)} of {len(names)} queries, such as query "
+        f"{which[:1].tolist()[0]!r:.100}, by {'the mask' if rule is None else repr(rule)}"
     )
     if isinstance(rule, Required) and rule.on_fewer == "raise":
         raise ValueError(message)
-    warnings.warn(
-        f"{message}: their numbers are NaN, their classes equally probable",
-        UserWarning,
-        stacklevel=4,
-    )
+    of_classes = isinstance(evaluation.one_head, ClassHead)
+    effect = "their classes are equally probable" if of_classes else "their predictions are NaN"
+    warnings.warn(f"{message}: {effect}", UserWarning, stacklevel=4)
     return evaluation
 
 
@@ -364,7 +372,10 @@ def refuse_targets_alone(X: Any, y: Any) -> None:
 
 
 def drop_isolated(estimator: Any, X: Any, y: Any, sample_weight: Any) -> tuple:
-    """Return the arguments of a score without the queries that have no earlier row."""
+    """Return the arguments of a score without the queries that have no earlier row.
+
+    Warn if they are without an eligible one.
+    """
     fitted = fitted_snapshot(estimator)
     bank, network = fitted.bank_, fitted.network_
     rows = Names(bank.names) if X is None else X
@@ -379,6 +390,14 @@ def drop_isolated(estimator: Any, X: Any, y: Any, sample_weight: Any) -> tuple:
         queries = read_queries(fitted, X)
     check_consistent_length(queries, y, sample_weight)
     evaluation = bank.evaluate(network.head, None if X is None else queries)
+    n_isolated = 0 if evaluation.isolated is None else int(evaluation.isolated.sum())
+    if bank.rule is not None and 0 < n_isolated < len(queries):
+        warnings.warn(
+            f"score leaves out {n_isolated} of {len(queries)} queries, for which too few rows are "
+            "eligible",
+            UserWarning,
+            stacklevel=3,
+        )
     _, positions = evaluation.without_isolated(np.arange(len(queries)))
     if len(positions) == 0:
         raise ValueError(

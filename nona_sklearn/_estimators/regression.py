@@ -35,6 +35,7 @@ from .queries import (
     evaluate,
     evaluate_in_blocks,
     fitted_snapshot,
+    query_names,
     read_queries,
     refuse_targets_alone,
     times_given,
@@ -335,7 +336,7 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
         ----------
         X : {array-like, sparse matrix} of shape (n_queries, n_features) or None
             Queries. None: the bank's rows, by leave-one-out or, with times, from earlier rows.
-            Queries without an earlier row are left out.
+            Queries without an earlier or eligible row are left out.
         y : array-like of shape (n_queries,) or (n_queries, n_outputs)
             Targets of the queries.
         sample_weight : array-like of shape (n_queries,), default=None
@@ -425,7 +426,8 @@ class NeighborRegressor(RegressorMixin, NeighborEstimator):
 
     def _distribution(self, X, eligibility=None) -> Distribution:
         fitted, evaluation = evaluate(self, X, with_added=True, eligibility=eligibility)
-        return Distribution(with_rows(evaluation), fitted.bank_.calibration or Calibration())
+        evaluation = with_rows(evaluation, query_names(fitted, X, len(evaluation)))
+        return Distribution(evaluation, fitted.bank_.calibration or Calibration())
 
 
 def recalibration(fitted: Any, X: Any, y: Any, times: Any, n_latest: Any) -> Change:

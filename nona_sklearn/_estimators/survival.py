@@ -92,7 +92,8 @@ class NONASurvivalAnalysis(BaseEstimator):
     With weights w and risks r of the neighbours, ordered by their durations t, the curve of a
     query of risk r is ``S(t) = prod_i (1 - w_i r_i / sum_{j >= i} w_j r_j) ** (r / r_i)``, over
     the events i up to t. Events at one time have one factor, of the sum of their shares and the
-    mean of their ratios. With equal weights and risks, it is the Kaplan-Meier estimate.
+    mean of their ratios, weighted by these shares. With equal weights and risks, it is the
+    Kaplan-Meier estimate.
 
     References
     ----------
@@ -415,7 +416,7 @@ class NONASurvivalAnalysis(BaseEstimator):
         Raises
         ------
         ValueError
-            If no two queries can be compared.
+            If no two queries can be compared, or none has an eligible row.
 
         Examples
         --------
@@ -431,6 +432,8 @@ class NONASurvivalAnalysis(BaseEstimator):
         check_lengths(len(risk), len(event))
         weight = check_sample_weight(sample_weight, len(event))
         connected = ~np.isnan(risk)
+        if not connected.any():
+            raise ValueError(f"X must have eligible rows, got {len(risk)} queries without any")
         risk, duration, event, weight = (
             part[connected] for part in (risk, duration, event, weight)
         )

@@ -274,7 +274,9 @@ def count_admitted(excluded: Pairs | Admission | None, n_queries: int, n_rows: i
     if excluded is None or isinstance(excluded, tuple):
         return n_rows - count_excluded(excluded, n_queries)
     if isinstance(excluded, RuleExclusion):
-        return torch.from_numpy(excluded.described()["n_eligible"])
+        described = excluded.described()
+        has_rule = np.array([rule is not None for rule in described["rule"]], dtype=bool)
+        return torch.from_numpy(described["n_eligible"] * has_rule)
     return (~excluded.of()).sum(dim=1)
 
 
@@ -388,7 +390,10 @@ class RuleExclusion:
         return [*spans(len(self.queries), n_queries)]
 
     def described(self) -> dict[str, np.ndarray]:
-        """The number of neighbours that each query may have, and the rule that holds, (q,)."""
+        """The number of eligible neighbours of each query, and the rule that holds, (q,).
+
+        None: too few are eligible by the last rule.
+        """
         parts = [self.rule.choose(*self._pairs(block)) for block in self._blocks]
         n_eligible, rules = zip(*parts, strict=True)
         return {"n_eligible": np.concatenate(n_eligible), "rule": np.concatenate(rules)}

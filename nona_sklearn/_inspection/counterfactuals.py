@@ -307,7 +307,7 @@ class RowMixer:
     def of(cls, answers: OutputAnswers, X: Any, features: Any) -> RowMixer:
         """Join the features of the bank's rows and the queries."""
         table = table_of_rows(answers.bank, features, X)
-        compared = compare_columns(answers.bank, X, features)
+        compared = compare_columns(answers.model.estimator, X, features)
         codes: list[np.ndarray] = []
         numbers: list[np.ndarray | None] = []
         for column in compared:

@@ -684,7 +684,7 @@ def explore(
         answers,
         queries,
         _query_targets(answers, y, n_queries),
-        Appearance.of(answers.bank, features, shown, n_queries),
+        Appearance.of(answers.model.estimator, features, shown, n_queries),
         n_neighbors=min(n_neighbors, len(answers.bank)),
         confidence=confidence,
         max_rows=max_rows,

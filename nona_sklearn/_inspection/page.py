@@ -206,7 +206,7 @@ class Appearance:
     query_items: Any = ()
 
     @classmethod
-    def of(cls, bank: Any, features: Any, X: Any, n_queries: int = 0) -> Appearance:
+    def of(cls, estimator: Any, features: Any, X: Any, n_queries: int = 0) -> Appearance:
         """Read the shown features of the bank's rows and of the queries. Both may be None."""
         if features is None:
             return cls()
@@ -222,11 +222,11 @@ class Appearance:
                 f"{_num_samples(X)}"
             )
         if kind == TABLE:
-            columns = compare_columns(bank, X, features)
+            columns = compare_columns(estimator, X, features)
             if X is None:
                 columns = [column.among_rows(np.arange(0)) for column in columns]
             return cls(kind, columns)
-        items = _array(features)[rows_of_bank(bank, features)]
+        items = _array(features)[rows_of_bank(estimator.bank_, features)]
         return cls(kind, row_items=items, query_items=items[:0] if X is None else _array(X))
 
     def shown(self, positions: np.ndarray, chosen: np.ndarray) -> dict[str, np.ndarray]:

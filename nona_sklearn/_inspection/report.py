@@ -177,7 +177,7 @@ class NeighborsReport(Page):
         appearance = Appearance()
         if features is not None and kind_of(features) != TABLE:
             shown = X if query_features is None else query_features
-            appearance, features = Appearance.of(answers.bank, features, shown, 1), None
+            appearance, features = Appearance.of(answers.model.estimator, features, shown, 1), None
         prediction = _Prediction.of(answers, X, features, n_neighbors, confidence, name)
         stability = None
         if n_refits is not None:

@@ -111,6 +111,12 @@ class SurvivalReport(Page):
         drawn = np.append(0.0, estimator.unique_times_)
         (curve,) = estimator.predict_survival_function(X, drawn, **asked)
         (at_times,) = estimator.predict_survival_function(X, times, **asked)
+        # Beyond the last duration of the rows behind it, a curve knows nothing.
+        last = min(estimator.durations_[weights > 0].max(), estimator.durations_.max())
+        texts = [
+            share(p) if time <= last else "unknown"
+            for p, time in zip(at_times, times, strict=True)
+        ]
         head = ["", "query" if labels is None else name, *map(show, found["neighbor"])]
         durations, events = estimator.durations_[rows], estimator.events_[rows]
         unit = Unit()
@@ -121,19 +127,19 @@ class SurvivalReport(Page):
             ["risk of the query over its own", "", *(f"{r:.2f}" for r in found["risk_ratio"])],
         ]
         if features is not None:
-            for column in compare_columns(regressor.bank_, X, features):
+            for column in compare_columns(regressor, X, features):
                 values = [column.queries[0], *(column.rows[row] for row in rows)]
                 lines.append([column.name, *map(Cell.of_feature, values)])
         self._article = render(
             "survival.html",
             title=self.title,
             median=estimator.predict_quantiles(X, **asked)[0],
-            last=estimator.unique_times_[-1],
+            last=last,
             unit=unit,
             probabilities=Table(
                 "Probabilities of a later event",
                 ["time", *map(unit.show, times)],
-                [["probability", *map(share, at_times)]],
+                [["probability", *texts]],
             ),
             neighborhood=regressor.neighborhood(X, **asked),
             n_rows=len(weights),

@@ -667,7 +667,7 @@ class ShardedNeighbors:
             n_neighbors = number_of_neighbors(estimator, n_neighbors)
         if n_neighbors is not None or name == "heaviest_neighbors":
             check_n_neighbors(n_neighbors, n_rows - (X is None))
-        eligibility = check_rule(arguments.get("eligibility"), " for shards")
+        eligibility = check_rule(arguments.get("eligibility"), ": shards take no mask")
         rule = eligibility
         if rule is None and estimator.bank_.rule is not None:
             rule = estimator.bank_.rule.rule

@@ -13,6 +13,8 @@ from sklearn.cluster import KMeans
 EARTH_RADIUS = 6_371_008.8  # metres, the mean radius
 N_BLOCKS = 12  # blocks of places that fit holds out together
 LIMITS = 90, 360  # degrees of latitude and longitude
+#: Names of columns of coordinates, in lower case.
+COORDINATES = ("latitude", "lat"), ("longitude", "lon", "lng", "long")
 
 
 def check_degrees(column: Any, values: np.ndarray, limit: int, name: str) -> None:
@@ -21,6 +23,15 @@ def check_degrees(column: Any, values: np.ndarray, limit: int, name: str) -> Non
         raise ValueError(
             f"{name} needs degrees from {-limit} to {limit} in column {column!r}, got "
             f"{beyond[0]:g}"
+        )
+
+
+def check_order(latitude: Any, longitude: Any) -> None:
+    """Raise if the names of two columns are those of a longitude and a latitude."""
+    pairs = zip((latitude, longitude), reversed(COORDINATES), strict=True)
+    if all(str(name).lower() in names for name, names in pairs):
+        raise ValueError(
+            f"the latitude comes first, then the longitude, got {latitude!r} and {longitude!r}"
         )
 
 
@@ -34,6 +45,7 @@ def on_globe(latitude: np.ndarray, longitude: np.ndarray) -> np.ndarray:
 
 def read_places(columns: Sequence[Any], degrees: Sequence[np.ndarray]) -> np.ndarray:
     """Return checked latitudes and longitudes of two columns as vectors (n, 3), NaN for gaps."""
+    check_order(*columns)
     for column, values, limit in zip(columns, degrees, LIMITS, strict=True):
         check_degrees(column, values, limit, "places")
     return on_globe(*degrees)

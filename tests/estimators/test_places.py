@@ -104,12 +104,13 @@ def test_numbers_name_the_columns_of_an_array():
         (("latitude",), "a column of latitudes and one of longitudes, got ('latitude',)"),
         (("latitude", "latitude"), "a column of latitudes and one of longitudes"),
         (("latitude", "lon"), "places must be columns of X, got 'lon'"),
-        (("longitude", "latitude"), "from -90 to 90 in column 'longitude', got 95"),
+        (("longitude", "latitude"), "the latitude comes first, then the longitude, got 'long"),
+        (("height", "latitude"), "from -90 to 90 in column 'height', got 95"),
         (("latitude", "town"), "column 'town' holds strings, such as 'a'"),
     ],
 )
 def test_wrong_places_are_refused(places, message):
-    X = table([45.0, 46.0], [95.0, 6.0], town=["a", "b"])
+    X = table([45.0, 46.0], [95.0, 6.0], town=["a", "b"], height=[95.0, 6.0])
     with pytest.raises(ValueError, match=re.escape(message)):
         NONARegressor(table_encoder=TableEncoder(places=places)).fit(X, [1.0, 2.0])
 
@@ -225,3 +226,17 @@ def test_fit_does_not_warn_without_an_effect_of_the_place():
     X, _ = waves(400)
     noise = np.random.default_rng(1).normal(size=400)
     assert warnings_of(X, X["area"] ** 2 + 0.3 * noise) == []
+
+
+def test_folds_take_a_latitude_and_then_a_longitude():
+    X, _ = waves(60)
+    with pytest.raises(ValueError, match="the latitude comes first"):
+        next(SpatialKFold(2, places=("longitude", "latitude")).split(X))
+
+
+@pytest.mark.parametrize("value", [np.nan, 50.0])
+def test_one_place_has_no_blocks(value):
+    X, y = waves(60)
+    encoder = TableEncoder(places=("latitude", "longitude"))
+    with pytest.raises(ValueError, match="places must hold at least 2 different ones"):
+        NONARegressor(table_encoder=encoder).fit(X.assign(latitude=value, longitude=value), y)

@@ -36,6 +36,7 @@ from nona_sklearn import (
     unwrap,
 )
 from nona_sklearn.eligibility import any_row, differs, distance, pairs, same, within
+from nona_sklearn.explanation import compare_columns
 
 pytestmark = pytest.mark.filterwarnings("ignore:too few rows are eligible:UserWarning")
 N = 90
@@ -580,11 +581,11 @@ def test_any_row_stores_columns_for_the_rules_of_calls():
 def test_too_few_rows_are_a_warning_or_an_error():
     knn = clone(PLAIN_KNN).fit(X, y, eligibility=RULE)
     for predict in (knn.predict, knn.predict_quantiles):
-        with pytest.warns(UserWarning, match=r"for 1 of 3 queries, such as query 2: .* NaN"):
+        with pytest.warns(UserWarning, match=r"for 1 of 3 queries, such as query 'r', by .* NaN"):
             predict(NEW)
-    with pytest.warns(UserWarning, match="too few rows are eligible by the mask for 1 of 3"):
+    with pytest.warns(UserWarning, match="for 1 of 3 queries, such as query 'r', by the mask"):
         knn.predict(NEW, eligibility=OF_DISTRICT)
-    with pytest.raises(ValueError, match=r"by same\('district'\).at_least\(1, .* for 1 of 3"):
+    with pytest.raises(ValueError, match=r"for 1 of 3 .* by same\('district'\).at_least\(1, "):
         knn.predict(NEW, eligibility=same("district").at_least(1, on_fewer="raise"))
     assert np.isfinite(knn.predict(NEW[:2], eligibility=same("district"))).all()
     with pytest.raises(ValueError, match=r"on_fewer must be one of \['raise', 'warn'\], got 'x'"):
@@ -733,3 +734,53 @@ def test_a_function_names_the_columns_that_it_reads():
     rule = pairs(lambda queries, rows: queries["age"][:, None] > rows["age"], columns=["district"])
     with pytest.raises(ValueError, match=r"must name the column 'age' that it reads"):
         clone(PLAIN_KNN).fit(X, y, eligibility=rule)
+
+
+# -- what is said of queries without rows, and of columns that are no features -------------------
+
+
+def test_explanations_of_queries_without_rows_warn():
+    knn = clone(PLAIN_KNN).fit(X, y, eligibility=RULE)
+    with pytest.warns(UserWarning, match="for 1 of 3 queries, such as query 'r'.* NaN"):
+        found = knn.explain(NEW, 3)
+    assert "r" not in set(found["query"])
+    with pytest.raises(ValueError, match="for 1 of 3 queries, such as query 'r'"):
+        knn.explain(NEW, 3, eligibility=RULE.at_least(1, on_fewer="raise"))
+
+
+def test_scores_say_how_many_queries_they_leave_out():
+    knn = clone(PLAIN_KNN).fit(X, y, eligibility=RULE)
+    with pytest.warns(UserWarning, match="score leaves out 1 of 3 queries, for which too few"):
+        score = knn.score(NEW, [1.0, 2.0, 3.0])
+    assert score == knn.score(NEW[:2], [1.0, 2.0])
+
+
+def test_warnings_of_classes_say_what_becomes_of_them():
+    classifier = SoftStepKNeighborsClassifier(3, max_iter=1, learn_feature_weights=False)
+    classifier.fit(X, y > np.median(y), eligibility=RULE)
+    with pytest.warns(UserWarning, match="query 'r', by .*: their classes are equally probable"):
+        assert_allclose(classifier.predict_proba(NEW)[2], 0.5)
+
+
+def test_too_few_rows_are_counted_by_the_last_rule():
+    knn = clone(PLAIN_KNN).fit(X, y, eligibility=RULE)
+    same_district = (NEW[["district"]].to_numpy() == X["district"].to_numpy()).sum(axis=1)
+    narrow = (same("district") & within("age", 0)).at_least(N, relax=[same("district")])
+    found = knn.neighborhood(NEW, eligibility=narrow)
+    assert found["n_eligible"].tolist() == same_district.tolist()
+    assert pd.isna(found["rule"]).all()
+    assert np.isnan(knn.predict(NEW, eligibility=narrow)).all()
+
+
+def test_columns_that_are_no_features_are_no_differences():
+    table = X.assign(hospital=np.arange(N) % 7)
+    encoder = TableEncoder(ignored_features=["hospital"])
+    knn = SoftStepKNeighborsRegressor(3, max_iter=1, table_encoder=encoder, trend=None)
+    knn.fit(table, y)
+    query = NEW[:1].assign(hospital=1000)
+    columns = compare_columns(knn, query, table)
+    assert [column.is_feature for column in columns] == [True, True, True, False]
+    marked = knn.explain(query, 3, features=table)["differs"]
+    assert not marked.str.contains("hospital").any()
+    # Another table, such as that of a pipeline, has no columns of the encoder.
+    assert all(c.is_feature for c in compare_columns(knn, query[["age"]], table[["age"]]))

@@ -396,7 +396,7 @@ def test_queries_without_eligible_rows_have_no_curve(rows, fitted):
 def test_a_score_leaves_out_queries_without_eligible_rows(rows):
     X, duration, event = rows
     y = pairs(duration, event)
-    with pytest.warns(UserWarning, match="too few rows are eligible by .* for 1 of 120"):
+    with pytest.warns(UserWarning, match="too few rows are eligible for 1 of 120 .*, by within"):
         model = NONASurvivalAnalysis(quick()).fit(X[:120], y[:120], eligibility=within(0, 0.5))
     new, of_new = X[120:].copy(), y[120:]
     with warnings.catch_warnings():
@@ -445,3 +445,30 @@ def test_a_report_of_wrong_arguments(rows, fitted):
         SurvivalReport(fitted, X[:1], n_neighbors=0)
     with pytest.raises(ValueError, match="times contains NaN"):
         SurvivalReport(fitted, X[:1], times=[np.nan])
+
+
+def test_a_report_knows_nothing_beyond_the_last_duration(rows, fitted):
+    """Of neighbours that were all censored early, the curve stays at 1."""
+    X, duration, event = rows
+    early = ~event[:120] & (duration[:120] < np.median(duration))
+    last = duration[:120][early].max()
+    mask = {"eligibility": early[None]}
+    report = SurvivalReport(fitted, X[120:121], times=[last, last + 1], **mask)._repr_html_()
+    assert "100%" in report
+    assert "unknown" in report
+    assert "Median: later than" in report
+    assert "unknown" not in SurvivalReport(fitted, X[120:121], times=[last], **mask)._repr_html_()
+
+
+def test_queries_without_eligible_rows_are_errors_of_pictures_and_scores(rows, fitted):
+    X, duration, event = rows
+    nobody = {"eligibility": np.zeros((1, 120), dtype=bool)}
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "too few rows are eligible")
+        with pytest.raises(ValueError, match="X must have eligible rows, got 1 queries"):
+            SurvivalDisplay.from_estimator(fitted, X[:1], **nobody)
+        model = clone(fitted).fit(X[:120], pairs(duration, event)[:120], eligibility=within(0, 1))
+        far = X[120:].copy()
+        far[:, 0] = 99
+        with pytest.raises(ValueError, match="X must have eligible rows, got 40 queries"):
+            model.score(far, pairs(duration, event)[120:])

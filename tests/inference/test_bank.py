@@ -35,6 +35,7 @@ from nona_sklearn.weighting import SparseSoftmax
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.* whose own target"),
     pytest.mark.filterwarnings("ignore:too few rows are eligible"),
+    pytest.mark.filterwarnings("ignore:score leaves out"),
 ]
 
 N = 150
@@ -354,7 +355,9 @@ def test_a_rule_of_a_call(rule, bank, tmp_path):
             found = getattr(one, call)(queries, *arguments, eligibility=rule)
             assert_same(found, expected, bank, call)
     if bank == "shards":
-        with pytest.raises(TypeError, match=r"eligibility must be a rule .* for shards, got arr"):
+        with pytest.raises(
+            TypeError, match=r"eligibility must be a rule .*: shards take no mask, got arr"
+        ):
             one.predict(TABLE_QUERIES, eligibility=np.ones((30, N), dtype=bool))
 
 

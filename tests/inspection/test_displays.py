@@ -522,6 +522,11 @@ class TestIntervalsOfAnyModel:
         display = IntervalDisplay.from_predictions(y, PREDICTED, HELD, target_name="USD", ax=ax)
         assert display.target_name == "USD"
 
+    def test_queries_without_an_interval_are_left_out(self, ax):
+        intervals = np.array([[0.0, 2], [np.nan, np.nan], [2, 4]])
+        display = IntervalDisplay.from_predictions([1, 9, 5], [1, np.nan, 3], intervals, ax=ax)
+        assert display.coverage_ == 0.5
+
     @pytest.mark.parametrize(
         ("changed", "message"),
         [

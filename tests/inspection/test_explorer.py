@@ -6,6 +6,7 @@ import re
 import shutil
 import time
 from copy import deepcopy
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -84,7 +85,7 @@ def explored(model, X=None, y=None, features=None, **options):
     options = {"n_neighbors": 4, "confidence": 0.9, "max_rows": 10_000} | options
     targets = _query_targets(answers, y, 0 if X is None else len(X))
     queries = None if X is None else answers.model.embed(X)
-    look = Appearance.of(answers.bank, features, X, len(targets))
+    look = Appearance.of(answers.model.estimator, features, X, len(targets))
     return collect_map_data(answers, queries, targets, look, **options)
 
 
@@ -469,21 +470,29 @@ def test_models_without_an_additive_part_have_no_effects(flats, regressor, class
 def test_pictures_and_texts_are_those_of_their_rows(regressor):
     bank = deepcopy(regressor).remove_neighbors(ids=[0, 2]).bank_
     texts = [f"text {i}" for i in range(150)]
-    shown = Appearance.of(bank, texts, None).shown(np.arange(3), np.arange(0))["text"]
+    shown = Appearance.of(SimpleNamespace(bank_=bank), texts, None).shown(
+        np.arange(3), np.arange(0)
+    )["text"]
     assert [*shown] == ["text 1", "text 3", "text 4"]
     images = np.zeros((150, 3, 4, 5), dtype=np.int8)  # torch's order of axes
     images[3, 0], images[4, :, 0, 1] = 127, -128
-    pictures = Appearance.of(bank, images, None).shown(np.arange(3), np.arange(0))["picture"]
+    pictures = Appearance.of(SimpleNamespace(bank_=bank), images, None).shown(
+        np.arange(3), np.arange(0)
+    )["picture"]
     pixels = [_pixels(picture) for picture in pictures]
     assert [each.shape for each in pixels] == [(4, 5, 3)] * 3
     assert pixels[1][0, 0].tolist() == [255, 128, 128]
     assert pixels[2][0, :2].tolist() == [[128] * 3, [0] * 3]
     mask = np.zeros((150, 2, 2), dtype=bool)
     mask[1, 0, 1] = True
-    picture = Appearance.of(bank, mask, None).shown(np.arange(1), np.arange(0))["picture"][0]
+    picture = Appearance.of(SimpleNamespace(bank_=bank), mask, None).shown(
+        np.arange(1), np.arange(0)
+    )["picture"][0]
     assert _pixels(picture).tolist() == [[0, 255], [0, 0]]
     with pytest.raises(ValueError, match="images of 1, 3 or 4 channels, got"):
-        Appearance.of(bank, np.zeros((150, 5, 5, 5)), None).shown(np.arange(1), np.arange(0))
+        Appearance.of(SimpleNamespace(bank_=bank), np.zeros((150, 5, 5, 5)), None).shown(
+            np.arange(1), np.arange(0)
+        )
 
 
 def _pixels(picture):
@@ -515,17 +524,24 @@ def test_images_and_texts(flats):
     bank = clf.bank_
     found = explored(clf, X[50:], y[50:])
     assert found.columns == {}
-    look = Appearance.of(bank, images[:50], images[50:60], 10)
+    look = Appearance.of(SimpleNamespace(bank_=bank), images[:50], images[50:60], 10)
     pictures = look.shown(np.arange(50), np.arange(0))["picture"]
     assert len(pictures) == 60
     assert all(picture.startswith("data:image/png;base64,") for picture in pictures)
     assert len({*pictures}) == 60
     colored = np.stack([images[:50]] * 3, axis=1)  # torch's order of axes
     assert (
-        len(Appearance.of(bank, colored, None).shown(np.arange(2), np.arange(0))["picture"]) == 2
+        len(
+            Appearance.of(SimpleNamespace(bank_=bank), colored, None).shown(
+                np.arange(2), np.arange(0)
+            )["picture"]
+        )
+        == 2
     )
     texts = ["long " * 100, *(f"text {i}" for i in range(1, 50))]
-    shown = Appearance.of(bank, texts, None).shown(np.arange(50), np.arange(0))["text"]
+    shown = Appearance.of(SimpleNamespace(bank_=bank), texts, None).shown(
+        np.arange(50), np.arange(0)
+    )["text"]
     assert shown[1] == "text 1"
     assert len(shown[0]) == 201
     page = explore(clf, X[50:], features=images[:50], query_features=images[50:60])

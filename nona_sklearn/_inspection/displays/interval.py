@@ -137,7 +137,7 @@ class IntervalDisplay(Display):
         y_true, y_pred : array-like of shape (n_queries,)
             True targets and predictions.
         intervals : array-like of shape (n_queries, 2)
-            Lower and upper ends of the intervals.
+            Lower and upper ends of the intervals. Queries with NaN as an end are left out.
         confidence : float, default=0.9
             Nominal coverage: the share of targets that should be inside.
         target_name : str, optional
@@ -175,6 +175,10 @@ class IntervalDisplay(Display):
                 f"y_pred and intervals must be of shapes {y_true.shape} and "
                 f"{(*y_true.shape, 2)}, got {y_pred.shape} and {intervals.shape}"
             )
+        has_interval = ~np.isnan(intervals).any(axis=1)
+        intervals, y_pred, y_true = (
+            values[has_interval] for values in (intervals, y_pred, y_true)
+        )
         return cls(intervals, y_pred, y_true, confidence, target_name).plot(
             ax,
             interval_kwargs=interval_kwargs,

@@ -87,8 +87,8 @@ class SurvivalDisplay(Display):
         Raises
         ------
         ValueError
-            If there are more than 10 queries, or `n_neighbors` is not between 1 and the number of
-            rows.
+            If there are more than 10 queries, one of them has no eligible row, or `n_neighbors` is
+            not between 1 and the number of rows.
 
         Examples
         --------
@@ -105,6 +105,10 @@ class SurvivalDisplay(Display):
         curves = estimator.predict_survival_function(X, times, eligibility=eligibility)
         if len(curves) > MOST_CURVES:
             raise ValueError(f"X must have at most {MOST_CURVES} rows, got {len(curves)}")
+        if (isolated := np.isnan(curves).any(axis=1)).any():
+            raise ValueError(
+                f"X must have eligible rows, got {isolated.sum()} queries without any"
+            )
         k = check_n_neighbors(n_neighbors, len(estimator.events_))
         weights = estimator.neighbor_weights(X, eligibility=eligibility).toarray()
         rows = (-weights).argsort(axis=1, kind="stable")[:, :k]
