@@ -119,6 +119,15 @@ class OutputAnswers:
         described = self.model.neighborhood(X, eligibility=self._eligibility(X))
         return {name: described[name][0] for name in described}
 
+    @property
+    def rule(self) -> Any:
+        """Return the rule of eligibility that holds for queries, or None."""
+        if callable(self.eligibility):
+            return self.eligibility
+        return (
+            None if self.eligibility is not None or self.bank.rule is None else self.bank.rule.rule
+        )
+
     def _eligibility(self, X: Any) -> Any:
         """Return the rule, or the line of the mask for each of the queries."""
         if self.eligibility is None or callable(self.eligibility):

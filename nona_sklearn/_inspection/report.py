@@ -250,8 +250,9 @@ class _Prediction:
             query = replace(query, row_labels=object_array([name]))
         explanation = answers.explanation(query, min(n_neighbors, len(answers.bank)))
         if not explanation.of_rows.any():
+            by = "" if answers.rule is None else f" by {answers.rule!r}"
             raise ValueError(
-                "the query has no neighbors: no row of the bank is earlier, or eligible"
+                f"the query has no neighbors: no row of the bank is earlier, or eligible{by}"
             )
         (value,) = answers.predict(query)
         unit, interval, probabilities = Unit(), None, None

@@ -98,9 +98,12 @@ class SurvivalReport(Page):
             times = np.quantile(estimator.unique_times_, [0.25, 0.5, 0.75], method="nearest")
         times = check_numbers(times, "times").numpy().ravel()
         weights = estimator.neighbor_weights(X, eligibility=eligibility).toarray()[0]
+        regressor, rule = estimator.regressor_, eligibility
+        if rule is None and regressor.bank_.rule is not None:
+            rule = regressor.bank_.rule.rule
         if not weights.any():
-            raise ValueError("the query has no neighbors: no row of the bank is eligible")
-        regressor = estimator.regressor_
+            by = f" by {rule!r}" if callable(rule) else ""
+            raise ValueError(f"the query has no neighbors: no row of the bank is eligible{by}")
         labels = regressor.embed(X).row_labels
         n_shown = min(check_integer("n_neighbors", n_neighbors), np.count_nonzero(weights))
         rows = (-weights).argsort(kind="stable")[:n_shown]
@@ -142,6 +145,7 @@ class SurvivalReport(Page):
                 [["probability", *texts]],
             ),
             neighborhood=regressor.neighborhood(X, **asked),
+            rule=rule,
             n_rows=len(weights),
             unusual=UNUSUAL,
             infinity=np.inf,

@@ -784,3 +784,18 @@ def test_columns_that_are_no_features_are_no_differences():
     assert not marked.str.contains("hospital").any()
     # Another table, such as that of a pipeline, has no columns of the encoder.
     assert all(c.is_feature for c in compare_columns(knn, query[["age"]], table[["age"]]))
+
+
+def test_reports_say_which_rule_was_too_narrow():
+    table = X.assign(lat=rng.uniform(-1, 1, N), long=rng.uniform(-1, 1, N))
+    rule = within("age", 0).at_least(4, relax=[within("age", 90)])
+    knn = clone(PLAIN_KNN).fit(table, y, eligibility=rule)
+    query = table[:1].set_axis(["new"])
+    assert (
+        "since fewer than 4 are by <code>within(&#39;age&#39;, 0)"
+        in NeighborsReport(knn, query)._repr_html_()
+    )
+    wide = within("age", 90).at_least(4)
+    assert "since fewer" not in NeighborsReport(knn, query, eligibility=wide)._repr_html_()
+    with pytest.raises(ValueError, match=r"or eligible by within\('age', 0\).at_least\(90\)"):
+        NeighborsReport(knn, query, eligibility=within("age", 0).at_least(90))
