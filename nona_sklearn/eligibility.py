@@ -32,13 +32,13 @@ import numpy as np
 from scipy.spatial.distance import cdist
 
 from ._utils.globe import EARTH_RADIUS, LIMITS, check_degrees, check_order, chord, on_globe
+from ._utils.precision import rounding_of_difference
 from ._utils.storable import storable
 from ._utils.tables import INEXACT
 from ._utils.validation import are_missing, check_choice, check_flag, is_real, is_whole
 
 __all__ = ["Eligibility", "any_row", "differs", "distance", "pairs", "same", "within"]
 
-ROUNDED_NUMBER = 4 * sys.float_info.epsilon  # share of a number by which a difference is rounded
 ROUNDED_LENGTH = 1e-12  # of a chord: a hundredth of a millimetre
 ROUNDED_DEGREES = 1e-5  # a metre, by which no rounding of a distance is as large
 TIMES = "date", "duration"  # kinds of columns that are in seconds
@@ -88,7 +88,8 @@ class Eligibility(ABC):
     def reach(self) -> dict[Any, float]:
         """The most by which the numbers of an eligible row and of the query differ, by column.
 
-        Columns in which they may differ by any amount are left out.
+        Rounding of the difference is added. Columns in which they may differ by any amount are
+        left out.
         """
         return {}
 
@@ -431,13 +432,13 @@ class Within(Comparison):
 
     @property
     def reach(self) -> dict[Any, float]:
-        return {} if self.opposite else {self.column: self.width * (1 + ROUNDED_NUMBER)}
+        return {} if self.opposite else {self.column: self.width}
 
     def __call__(self, compared: Compared) -> np.ndarray:
         query, row = _against(*compared.numbers(self.column))
         # Decimals such as 0.14 - 0.04 and 0.1 differ by rounding.
-        reach = self.width + ROUNDED_NUMBER * (abs(query) + self.width)
-        low, high, sign = query - reach, query + reach, "<="
+        width = self.width + rounding_of_difference(query, self.width)
+        low, high, sign = query - width, query + width, "<="
         if self.before:
             high, sign = query, "<"
         if self.opposite:

@@ -13,7 +13,7 @@ from torch import Tensor
 from .._data.rule_columns import StoredRule
 from .._data.splits import have_earlier
 from .._trend.trend import Trend
-from .._utils.precision import EXACT, exact
+from .._utils.precision import EXACT, exact, rounding_of_difference
 from .._utils.storable import storable
 from .._utils.threads import cached_property
 from .._utils.validation import some_of, spans
@@ -328,8 +328,9 @@ class RuleExclusion:
         for (column, most), (numbers, rows) in zip(self._reach, self._sorted, strict=True):
             of_queries = self.queries[queries, column]
             missing = of_queries.isnan()  # such a query has no row
-            low = (of_queries - most).masked_fill(missing, math.inf).amin()
-            high = (of_queries + most).masked_fill(missing, -math.inf).amax()
+            width = most + rounding_of_difference(of_queries, most)
+            low = (of_queries - width).masked_fill(missing, math.inf).amin()
+            high = (of_queries + width).masked_fill(missing, -math.inf).amax()
             first = int(torch.searchsorted(numbers, low))
             last = int(torch.searchsorted(numbers, high, right=True))
             limits.append((column, low, high))

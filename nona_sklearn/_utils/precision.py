@@ -17,6 +17,9 @@ names the two types, beside the formats of files and graphs.
 
 from __future__ import annotations
 
+import sys
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -31,3 +34,8 @@ def stored(numbers: Tensor) -> Tensor:
 def exact(numbers: Tensor) -> Tensor:
     """Return numbers in the type in which they are added up and sorted."""
     return numbers.to(EXACT)
+
+
+def rounding_of_difference(numbers: Any, most: float) -> Any:
+    """Return by how much differences from float64 numbers, of up to `most`, may be rounded."""
+    return 4 * sys.float_info.epsilon * (abs(numbers) + most)

@@ -350,6 +350,18 @@ def test_rows_beyond_reach_are_not_compared(rule, searched, with_gaps, monkeypat
             )
 
 
+def test_a_search_reaches_rows_at_the_limit(monkeypatch):
+    """Times in seconds differ by rounding, which is large beside a short width."""
+    monkeypatch.setattr("inner.inference.evaluation.SEARCHED_QUERIES", 1)
+    start = 1.7e9 + 0.1 * np.arange(200)
+    knn = SoftStepKNeighborsRegressor(3, max_iter=1, **PLAIN)
+    knn.fit(start[:, None], start % 7, eligibility=within(0, 0.3))
+    distances, _ = knn.kneighbors(start[3:-3, None], 7)
+    assert np.isfinite(distances).all()
+    found = knn.neighborhood(start[3:-3, None])["n_eligible"]
+    assert (found == 7).all()
+
+
 def test_a_row_counts_for_itself_in_no_wider_rule():
     def none(queries, rows):
         return np.zeros((len(queries["age"]), len(rows["age"])), dtype=bool)
