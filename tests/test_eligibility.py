@@ -151,6 +151,9 @@ def test_a_gap_satisfies_neither_a_function_nor_its_opposite():
     either = np.array(admitted(older)) + admitted(~older)
     known = np.outer(QUERIES["age"].notna(), STORED["age"].notna())
     np.testing.assert_array_equal(either, known)
+    both = pairs(lambda queries, rows: np.zeros((3, 4), dtype=bool), ["age", "district"])
+    known &= np.outer(QUERIES["district"].notna(), STORED["district"].notna())
+    np.testing.assert_array_equal(admitted(~both), known)
 
 
 def test_strings_are_levels_of_the_order_of_fit():

@@ -334,7 +334,7 @@ class RuleExclusion:
             first = int(torch.searchsorted(numbers, low))
             last = int(torch.searchsorted(numbers, high, right=True))
             limits.append((column, low, high))
-            reached.append(rows[first : max(first, last)])
+            reached.append(rows[first:last])
         rows = min(reached, key=len)
         if len(rows) > MOST_REACHED * len(self.neighbors):
             return None

@@ -115,7 +115,7 @@ class SurvivalReport(Page):
         (curve,) = estimator.predict_survival_function(X, drawn, **asked)
         (at_times,) = estimator.predict_survival_function(X, times, **asked)
         # Beyond the last duration of the rows behind it, a curve knows nothing.
-        last = min(estimator.durations_[weights > 0].max(), estimator.durations_.max())
+        last = estimator.durations_[weights > 0].max()
         texts = [
             share(p) if time <= last else "unknown"
             for p, time in zip(at_times, times, strict=True)

@@ -811,3 +811,19 @@ def test_reports_say_which_rule_was_too_narrow():
     assert "since fewer" not in NeighborsReport(knn, query, eligibility=wide)._repr_html_()
     with pytest.raises(ValueError, match=r"or eligible by within\('age', 0\).at_least\(90\)"):
         NeighborsReport(knn, query, eligibility=within("age", 0).at_least(90))
+
+
+@pytest.mark.filterwarnings("error:The given NumPy array is not writable")
+def test_a_mask_may_be_read_only():
+    knn = clone(PLAIN_KNN).fit(X, y)
+    mask = np.broadcast_to(np.arange(N) < 5, (3, N))
+    _, found = knn.kneighbors(NEW, 5, eligibility=mask)
+    assert (np.sort(found) == np.arange(5)).all()
+
+
+def test_queries_are_named_in_every_block(monkeypatch):
+    knn = clone(PLAIN_KNN).fit(X[["age"]].to_numpy(), y, eligibility=within(0, 5))
+    ages = np.full((30_000, 1), X["age"].median())
+    ages[-1] = 1e6
+    with pytest.warns(UserWarning, match="such as query 29999, by"):
+        knn.predict(ages)

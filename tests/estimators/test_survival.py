@@ -363,6 +363,7 @@ def test_rules_choose_whose_durations_make_a_curve(rows):
         weights = model.neighbor_weights(new, **by_call).toarray()
         assert ((weights > 0) <= (X[:120, 2] == new[:, [2]])).all()
         mask = {"eligibility": X[:120, 2] == new[:, [2]]}
+        mask_of_first = {"eligibility": mask["eligibility"][:1]}
         for name in ("predict", "predict_cumulative_hazard_function", "predict_quantiles"):
             by_rule, by_mask = (getattr(model, name)(new, **given) for given in (by_call, mask))
             np.testing.assert_array_equal(by_rule, by_mask)
@@ -371,6 +372,8 @@ def test_rules_choose_whose_durations_make_a_curve(rows):
         np.testing.assert_array_equal(curve, model.predict_survival_function(new, times, **mask))
         assert (curve != model.predict_survival_function(new, times, eligibility=any_row(2))).any()
         found = model.explain(new[:1], 120, **by_call)
+        again = model.explain(new[:1], 120, **mask_of_first)
+        np.testing.assert_array_equal(found["risk_ratio"], again["risk_ratio"])
         assert len(found) == (weights[0] > 0).sum()
         assert (X[found["neighbor"].to_numpy(), 2] == new[0, 2]).all()
         display = SurvivalDisplay.from_estimator(model, new, n_neighbors=120, **by_call)
@@ -433,6 +436,14 @@ def test_a_report_has_the_curve_and_the_rows_behind_it(rows):
     assert (np.diff(steps[:, 0]) >= 0).all()
     assert (np.diff(steps[:, 1]) >= 0).all()
     curve = model.predict_survival_function(query)[0]
+    shown = np.array([float(x) for x in re.findall('<line x1="([0-9.]*)".*class="event"', text)])
+    length = np.ptp(steps[:, 0]) / max(model.unique_times_[-1], found["duration"].max())
+    np.testing.assert_allclose(
+        shown, steps[0, 0] + length * found["duration"][found["event"]], rtol=0, atol=0.1
+    )
+    np.testing.assert_allclose(
+        steps[1::2, 0][:-1], steps[0, 0] + length * model.unique_times_, rtol=0, atol=0.1
+    )
     heights = 1 - (steps[:, 1] - steps[0, 1]) / 180
     np.testing.assert_allclose(heights[1::2], np.append(1, curve), rtol=0, atol=1e-3)
 

@@ -53,6 +53,22 @@ def test_parts_of_an_exclusion(name, monkeypatch):
     assert isolated is None or torch.equal(isolated, mask.all(dim=1))
 
 
+def test_limits_of_times_are_excluded():
+    """A neighbour at the limit is not earlier; one at the end is between."""
+    times = torch.arange(N).double()
+    between = TimeExclusion(torch.tensor([2.0, 4.0]), times, ends=torch.tensor([5.0, 4.0]))
+    positions = torch.arange(N).expand(2, -1)
+    assert torch.equal(between.at(positions), between.of())
+    assert between.of()[0].nonzero()[:, 0].tolist() == [2, 3, 4, 5]
+
+
+def test_no_row_is_admitted_where_too_few_are():
+    rule = StoredRule(same("level").at_least(3), COLUMNS)
+    exclusion = RuleExclusion(rule, NUMBERS[:3], NUMBERS)
+    assert exclusion.described()["n_eligible"].tolist() == [3, 3, 2]
+    assert count_admitted(exclusion, 3, N).tolist() == [3, 3, 0]
+
+
 def test_an_exclusion_joins_its_parts():
     of_labels, of_times = as_mask(LABELS.of(), Q, N), TIMES.of()
     assert of_times[of_labels].all()

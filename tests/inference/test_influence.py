@@ -1,5 +1,7 @@
 """Influence is the change of predictions from a bank without the row, whatever the weighting."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -94,6 +96,18 @@ def test_a_step_is_evaluated_again(case, step):
     check(evaluation(CASES[case], step=step), range(N))
     check(evaluation(CASES[case], classes=True, exclude=True, step=step))
     check(evaluation(CASES[case], step=step, n_neighbors=4), range(N))
+
+
+def test_a_step_on_ranks_is_evaluated_again_without_a_row_of_weight():
+    """The next row takes the place. Without a row that has no weight, ranks move by one place."""
+    evaluated = evaluation("softmax", step="s1", n_heads=1)
+    evaluated.head.heads[0].step.on = "rank"
+    weights = evaluated.sparse_weights().toarray()[:1]
+    one = replace(evaluated, query=evaluated.query[:1])
+    before, changes = one.mean(), one.changes()[0]
+    for row in np.flatnonzero(weights > 0):
+        moved = without(one, row).mean() - before
+        torch.testing.assert_close(changes[row], moved[0], rtol=1e-6, atol=1e-9)
 
 
 def test_a_query_without_another_neighbour_keeps_its_own():

@@ -12,7 +12,7 @@ from inner.inference import Evaluation, LabelExclusion, Neighbors
 from nona_sklearn.attention import NONAHead
 from nona_sklearn.attention.prediction import Candidates
 from nona_sklearn.similarity import SIMILARITIES
-from nona_sklearn.softstep import equally_near, scale_similarity
+from nona_sklearn.softstep import SoftStep, equally_near, scale_similarity
 
 EPS = torch.finfo(torch.float32).eps
 
@@ -44,9 +44,8 @@ def test_the_nearest_are_the_first_in_order_whatever_the_parts(data, k, share):
         algorithm = data.draw(st.sampled_from(["brute", "kd_tree"]))
         part = bank[rows]
         neighbors = Neighbors(part, part[:, 0], algorithm=algorithm)
-        evaluation = Evaluation(
-            NONAHead(), neighbors, query, LabelExclusion(labels, of_rows[rows])
-        )
+        head = NONAHead(step=SoftStep(on="rank"))  # which counts the admitted rows
+        evaluation = Evaluation(head, neighbors, query, LabelExclusion(labels, of_rows[rows]))
         return evaluation.search([k])[0]
 
     whole = found(slice(0, 12))

@@ -523,7 +523,7 @@ class TestIntervalsOfAnyModel:
         assert display.target_name == "USD"
 
     def test_queries_without_an_interval_are_left_out(self, ax):
-        intervals = np.array([[0.0, 2], [np.nan, np.nan], [2, 4]])
+        intervals = np.array([[0.0, 2], [np.nan, 2], [2, 4]])
         display = IntervalDisplay.from_predictions([1, 9, 5], [1, np.nan, 3], intervals, ax=ax)
         assert display.coverage_ == 0.5
 
