@@ -178,6 +178,8 @@ MOST_COLUMNS = 12  # of a table, and classes, that are shown at once
 MORE = 3  # columns beyond these that are not folded either, if no further ones follow
 LONGEST_BAR = 3.5  # em
 #: Lengths of the picture of the rows behind a prediction, which an explorer draws as well.
+SHEET = "report.css"  # the style sheet of reports
+UNUSUAL = 0.05  # the largest applicability of an unusual query
 SHAPE: dict[str, Any] = {
     "width": 720,
     "line": 24,

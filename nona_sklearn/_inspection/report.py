@@ -30,7 +30,9 @@ from .page import (
     MORE,
     MOST_COLUMNS,
     SHAPE,
+    SHEET,
     TABLE,
+    UNUSUAL,
     WORDS,
     Appearance,
     Cell,
@@ -53,8 +55,6 @@ from .page import (
 
 MOST_ADJUSTMENTS = 6  # columns whose adjustments are shown at once
 MOST_CHANGES = 4  # of a counterfactual that are named in a sentence
-UNUSUAL = 0.05  # the largest applicability of an unusual query
-SHEET = "report.css"
 SMALL = 0.05  # share of the largest adjustment: columns below it are put together
 LEAST_CLASS = 0.01  # least probability of a class with its own line
 DIRECTIONS = "fixed", "increase", "decrease"

@@ -12,6 +12,8 @@ from ..explanation import compare_columns
 from .page import (
     LONGEST_BAR,
     SHAPE,
+    SHEET,
+    UNUSUAL,
     Cell,
     Page,
     Table,
@@ -24,7 +26,6 @@ from .page import (
     source,
     whole_page,
 )
-from .report import SHEET, UNUSUAL
 
 HEIGHT = 180  # of the curve's picture
 BELOW = 24  # the picture, where the marks of the neighbours are
