@@ -68,8 +68,9 @@ def run(args):
     for (name, of), (share, error, isolated) in coverage.items():
         print(f"| {name} | {of} | {share:.3f} ± {error:.3f} | {isolated:.3f} |")
     if not args.quick:
-        for name, (of_search, _) in ratios.items():
-            assert of_search <= MOST_TIMES, f"{name}: {of_search:.2f} times the search of all rows"
+        for name, of_rule in ratios.items():
+            most = max(of_rule)
+            assert most <= MOST_TIMES, f"{name}: {most:.2f} times the search of all rows"
         for name, (share, _, _) in coverage.items():
             assert LEAST_COVERED <= share <= MOST_COVERED, f"{name}: {share:.3f} are covered"
 

@@ -390,18 +390,17 @@ def drop_isolated(estimator: Any, X: Any, y: Any, sample_weight: Any) -> tuple:
         queries = read_queries(fitted, X)
     check_consistent_length(queries, y, sample_weight)
     evaluation = bank.evaluate(network.head, None if X is None else queries)
-    n_isolated = 0 if evaluation.isolated is None else int(evaluation.isolated.sum())
-    if bank.rule is not None and 0 < n_isolated < len(queries):
-        warnings.warn(
-            f"score leaves out {n_isolated} of {len(queries)} queries, for which too few rows are "
-            "eligible",
-            UserWarning,
-            stacklevel=3,
-        )
     _, positions = evaluation.without_isolated(np.arange(len(queries)))
     if len(positions) == 0:
         raise ValueError(
             "score needs queries that an earlier, or eligible, row exists for, got none"
+        )
+    if bank.rule is not None and len(positions) < len(queries):
+        warnings.warn(
+            f"score leaves out {len(queries) - len(positions)} of {len(queries)} queries, for "
+            "which too few rows are eligible",
+            UserWarning,
+            stacklevel=3,
         )
     weight = None if sample_weight is None else _safe_indexing(sample_weight, positions)
     return queries[positions], _safe_indexing(y, positions), weight

@@ -161,7 +161,7 @@ class Admission(Protocol):
     def at(self, positions: Tensor) -> Tensor:
         """Return which of some rows, (q, m) positions, are excluded, bool (q, m).
 
-        All may be, where these rows do not tell.
+        Where too few of these rows are admitted for a required number, all are excluded.
         """
 
 

@@ -122,11 +122,7 @@ class OutputAnswers:
     @property
     def rule(self) -> Any:
         """Return the rule of eligibility that holds for queries, or None."""
-        if callable(self.eligibility):
-            return self.eligibility
-        return (
-            None if self.eligibility is not None or self.bank.rule is None else self.bank.rule.rule
-        )
+        return rule_that_holds(self.bank, self.eligibility)
 
     def _eligibility(self, X: Any) -> Any:
         """Return the rule, or the line of the mask for each of the queries."""
@@ -144,3 +140,10 @@ class OutputAnswers:
         if self.is_of_classes:
             columns = self.model.estimator.targets_.class_slices[self.output]
         return {name: getattr(answer, name)[..., columns] for name in names}
+
+
+def rule_that_holds(bank: Any, eligibility: Any) -> Any:
+    """Return the rule given for a call, or else the one of fit; None: a mask, or no rule."""
+    if eligibility is None and bank.rule is not None:
+        return bank.rule.rule
+    return eligibility if callable(eligibility) else None

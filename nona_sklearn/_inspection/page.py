@@ -177,9 +177,9 @@ def place(value: Any, low: float, high: float, start: float, end: float, margin:
 MOST_COLUMNS = 12  # of a table, and classes, that are shown at once
 MORE = 3  # columns beyond these that are not folded either, if no further ones follow
 LONGEST_BAR = 3.5  # em
-#: Lengths of the picture of the rows behind a prediction, which an explorer draws as well.
 SHEET = "report.css"  # the style sheet of reports
 UNUSUAL = 0.05  # the largest applicability of an unusual query
+#: Lengths of the picture of the rows behind a prediction, which an explorer draws as well.
 SHAPE: dict[str, Any] = {
     "width": 720,
     "line": 24,
@@ -319,6 +319,11 @@ class Cell:
     differs: bool = False  # whether the column is one in which row and query differ most
 
     @classmethod
+    def of_weight(cls, text: str, share_of_largest: float) -> Cell:
+        """Return the cell of a weight, with a bar as long as its share of the largest."""
+        return cls(text, bar=f"{LONGEST_BAR * share_of_largest:.1f}")
+
+    @classmethod
     def of_feature(cls, value: Any, differs: bool = False) -> Cell:
         """Return the cell of a feature. The rest of a long text is folded."""
         text = show_value(value)
@@ -402,6 +407,11 @@ def footer(estimator: Any, n_rows: int) -> str:
     )
 
 
+def radii_of(weights: np.ndarray) -> np.ndarray:
+    """Return the radii of the marks of rows, whose areas are as their weights."""
+    return np.maximum(SHAPE["largest"] * np.sqrt(weights / weights.max()), SHAPE["smallest"])
+
+
 class Page:
     """A page of HTML that :meth:`save` writes."""
 
@@ -451,3 +461,18 @@ class Page:
             file = file.with_name(f"{file.name}.html")
         with put_in_place(destination(file, overwrite)) as place:
             place.write_text(self._page, encoding="utf-8")
+
+
+class Report(Page):
+    """A page of one article, which a notebook shows as well."""
+
+    _article: str
+
+    def _write(self, title: str, template: str, **values: Any) -> None:
+        """Make the page of a template."""
+        self.title, self._article = title, render(template, title=title, **values)
+        self._page = whole_page(title, self._article, sheets=[source(SHEET)])
+
+    def _repr_html_(self) -> str:
+        """Return the HTML of the report, for a notebook."""
+        return f"<style>{source(SHEET)}</style>{self._article}"

@@ -26,17 +26,15 @@ from .counterfactuals import (
 from .displays.base import check_one_of
 from .page import (
     IMAGES,
-    LONGEST_BAR,
     MORE,
     MOST_COLUMNS,
     SHAPE,
-    SHEET,
     TABLE,
     UNUSUAL,
     WORDS,
     Appearance,
     Cell,
-    Page,
+    Report,
     Table,
     Unit,
     factor,
@@ -44,13 +42,11 @@ from .page import (
     kind_of,
     odds,
     place,
-    render,
+    radii_of,
     share,
     show,
     show_value,
     signed_share,
-    source,
-    whole_page,
 )
 
 MOST_ADJUSTMENTS = 6  # columns whose adjustments are shown at once
@@ -65,7 +61,7 @@ AGAIN = 0.9  # share of refits that counts as nearly all of them
 STEADY = 0.5
 
 
-class NeighborsReport(Page):
+class NeighborsReport(Report):
     """Report of one prediction and the rows behind it, as an HTML page or in a notebook.
 
     The page shows the prediction with its prediction interval or its probabilities, and how
@@ -187,8 +183,8 @@ class NeighborsReport(Page):
         contrast = _contrast(prediction, wanted, allowed)
         worth = _find_worth(prediction)
         rows, further_rows = _tables_of_rows(prediction, appearance, stability, worth)
-        self.title = f"Prediction of {answers.target_name} for {prediction.query_name}"
-        self._article = render(
+        self._write(
+            f"Prediction of {answers.target_name} for {prediction.query_name}",
             "report.html",
             prediction=prediction,
             confidence=confidence,
@@ -207,11 +203,6 @@ class NeighborsReport(Page):
             n_candidates=N_CANDIDATES,
             footer=footer(answers.model.estimator, len(answers.bank)),
         )
-        self._page = whole_page(self.title, self._article, sheets=[source(SHEET)])
-
-    def _repr_html_(self) -> str:
-        """Return the HTML of the report, for a notebook."""
-        return f"<style>{source(SHEET)}</style>{self._article}"
 
 
 # -- the prediction ----------------------------------------------------------------------------
@@ -368,8 +359,7 @@ def _tables_of_rows(
     weights: list[str | Cell] = ["weight", ""]
     for weight, is_row in zip(explanation.weights[shown], explanation.of_rows[shown], strict=True):
         text = f"{weight:.0%}" if is_rough else share(weight)
-        bar = f"{LONGEST_BAR * weight / largest:.1f}" if is_row else ""
-        weights.append(Cell(text, bar=bar))
+        weights.append(Cell.of_weight(text, weight / largest) if is_row else text)
     lines: list[list] = [weights]
     if explanation.metres is not None:
         metres = zip(explanation.metres[shown], explanation.of_rows[shown], strict=True)
@@ -454,8 +444,7 @@ class _Dots:
         self.targets = rows.targets[:, 0]
         self.adjusted = rows.adjusted[:, 0]
         self.are_adjusted = not np.array_equal(self.targets, self.adjusted)
-        sizes = SHAPE["largest"] * np.sqrt(rows.weights / rows.weights.max())
-        self.radii = np.maximum(sizes, SHAPE["smallest"])
+        self.radii = radii_of(rows.weights)
         truth = [] if y_true is None else [float(y_true)]
         self.given = np.concatenate([self.targets, truth])
         assert prediction.interval is not None

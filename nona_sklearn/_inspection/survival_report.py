@@ -9,23 +9,8 @@ from sklearn.utils.validation import _num_samples, check_is_fitted
 
 from .._utils.validation import check_integer, check_numbers
 from ..explanation import compare_columns
-from .page import (
-    LONGEST_BAR,
-    SHAPE,
-    SHEET,
-    UNUSUAL,
-    Cell,
-    Page,
-    Table,
-    Unit,
-    footer,
-    place,
-    render,
-    share,
-    show,
-    source,
-    whole_page,
-)
+from .answers import rule_that_holds
+from .page import SHAPE, UNUSUAL, Cell, Report, Table, Unit, footer, place, radii_of, share, show
 
 HEIGHT = 180  # of the curve's picture
 BELOW = 24  # the picture, where the marks of the neighbours are
@@ -35,7 +20,7 @@ LEGEND = (
 )
 
 
-class SurvivalReport(Page):
+class SurvivalReport(Report):
     """Report of one survival curve and the rows behind it, as an HTML page or in a notebook.
 
     The page shows the median time, the probabilities that the event comes later than some times,
@@ -99,23 +84,21 @@ class SurvivalReport(Page):
             times = np.quantile(estimator.unique_times_, [0.25, 0.5, 0.75], method="nearest")
         times = check_numbers(times, "times").numpy().ravel()
         weights = estimator.neighbor_weights(X, eligibility=eligibility).toarray()[0]
-        regressor, rule = estimator.regressor_, eligibility
-        if rule is None and regressor.bank_.rule is not None:
-            rule = regressor.bank_.rule.rule
+        regressor = estimator.regressor_
+        rule = rule_that_holds(regressor.bank_, eligibility)
         if not weights.any():
-            by = f" by {rule!r}" if callable(rule) else ""
+            by = "" if rule is None else f" by {rule!r}"
             raise ValueError(f"the query has no neighbors: no row of the bank is eligible{by}")
         labels = regressor.embed(X).row_labels
+        name = "the query" if labels is None else show(labels[0])
         n_shown = min(check_integer("n_neighbors", n_neighbors), np.count_nonzero(weights))
         rows = (-weights).argsort(kind="stable")[:n_shown]
-        found = estimator.explain(X, n_shown, eligibility=eligibility)
-        name = "the query" if labels is None else show(labels[0])
-        self.title = f"Time until the event for {name}"
-        asked = {"eligibility": eligibility}
+        given = {"eligibility": eligibility}
+        found = estimator.explain(X, n_shown, **given)
         drawn = np.append(0.0, estimator.unique_times_)
-        (curve,) = estimator.predict_survival_function(X, drawn, **asked)
-        (at_times,) = estimator.predict_survival_function(X, times, **asked)
-        # Beyond the last duration of the rows behind it, a curve knows nothing.
+        (curve,) = estimator.predict_survival_function(X, [*drawn, *times], **given)
+        curve, at_times = np.split(curve, [len(drawn)])
+        # Beyond the longest duration behind it, a curve is level whatever happens.
         last = estimator.durations_[weights > 0].max()
         texts = [
             share(p) if time <= last else "unknown"
@@ -123,9 +106,10 @@ class SurvivalReport(Page):
         ]
         head = ["", "query" if labels is None else name, *map(show, found["neighbor"])]
         durations, events = estimator.durations_[rows], estimator.events_[rows]
-        unit = Unit()
+        unit, shares = Unit(), weights[rows] / weights.max()
+        bars = map(Cell.of_weight, map(share, weights[rows]), shares)
         lines: list[list] = [
-            ["weight", "", *_bars(weights[rows])],
+            ["weight", "", *bars],
             ["duration", "", *map(unit.show, durations)],
             ["ended by", "", *np.where(events, "the event", "censoring")],
             ["risk of the query over its own", "", *(f"{r:.2f}" for r in found["risk_ratio"])],
@@ -134,10 +118,10 @@ class SurvivalReport(Page):
             for column in compare_columns(regressor, X, features):
                 values = [column.queries[0], *(column.rows[row] for row in rows)]
                 lines.append([column.name, *map(Cell.of_feature, values)])
-        self._article = render(
+        self._write(
+            f"Time until the event for {name}",
             "survival.html",
-            title=self.title,
-            median=estimator.predict_quantiles(X, **asked)[0],
+            median=estimator.predict_quantiles(X, **given)[0],
             last=last,
             unit=unit,
             probabilities=Table(
@@ -145,7 +129,7 @@ class SurvivalReport(Page):
                 ["time", *map(unit.show, times)],
                 [["probability", *texts]],
             ),
-            neighborhood=regressor.neighborhood(X, **asked),
+            neighborhood=regressor.neighborhood(X, **given),
             rule=rule,
             n_rows=len(weights),
             unusual=UNUSUAL,
@@ -157,17 +141,6 @@ class SurvivalReport(Page):
             rows=Table("The query and the rows behind its curve", head, lines, "beside"),
             footer=footer(estimator, len(weights)),
         )
-        self._page = whole_page(self.title, self._article, sheets=[source(SHEET)])
-
-    def _repr_html_(self) -> str:
-        """Return the HTML of the report, for a notebook."""
-        return f"<style>{source(SHEET)}</style>{self._article}"
-
-
-def _bars(weights: np.ndarray) -> list[Cell]:
-    """Return cells of weights with bars."""
-    lengths = LONGEST_BAR * weights / weights.max()
-    return [Cell(share(w), bar=f"{e:.1f}") for w, e in zip(weights, lengths, strict=True)]
 
 
 class _Curve:
@@ -188,8 +161,7 @@ class _Curve:
         x = np.append(times[1:], self.last).repeat(2)[:-1]
         self.points = [(self.x(0.0), self.y(1.0))]
         self.points += zip(map(self.x, x), map(self.y, curve.repeat(2)[1:]), strict=True)
-        sizes = np.maximum(SHAPE["largest"] * np.sqrt(weights / weights.max()), SHAPE["smallest"])
-        self.marks = [*zip(map(self.x, durations), events, sizes, strict=True)]
+        self.marks = [*zip(map(self.x, durations), events, radii_of(weights), strict=True)]
 
     def x(self, time: float) -> float:
         """Return the position of a time."""

@@ -748,7 +748,7 @@ def test_a_function_names_the_columns_that_it_reads():
         clone(PLAIN_KNN).fit(X, y, eligibility=rule)
 
 
-# -- what is said of queries without rows, and of columns that are no features -------------------
+# -- messages about queries without rows, and columns that are no features -----------------------
 
 
 def test_explanations_of_queries_without_rows_warn():

@@ -383,17 +383,17 @@ def test_rules_choose_whose_durations_make_a_curve(rows):
 @pytest.mark.filterwarnings("ignore:too few rows are eligible")
 def test_queries_without_eligible_rows_have_no_curve(rows, fitted):
     X = rows[0]
-    nobody = np.zeros((2, 120), dtype=bool)
-    nobody[1] = True
+    no_row = np.zeros((2, 120), dtype=bool)
+    no_row[1] = True
     X = X[120:122]
-    asked = {"eligibility": nobody}
+    given = {"eligibility": no_row}
     for name in ("predict", "predict_quantiles", "predict_survival_function"):
-        by_mask, by_all = getattr(fitted, name)(X, **asked), getattr(fitted, name)(X)
+        by_mask, by_all = getattr(fitted, name)(X, **given), getattr(fitted, name)(X)
         assert np.isnan(by_mask[0]).all()
         np.testing.assert_array_equal(by_mask[1], by_all[1])
-    assert set(fitted.explain(X, 3, **asked)["query"]) == {1}
+    assert set(fitted.explain(X, 3, **given)["query"]) == {1}
     with pytest.raises(ValueError, match="the query has no neighbors"):
-        SurvivalReport(fitted, X[:1], eligibility=nobody[:1])
+        SurvivalReport(fitted, X[:1], eligibility=no_row[:1])
 
 
 def test_a_score_leaves_out_queries_without_eligible_rows(rows):
@@ -473,11 +473,11 @@ def test_a_report_knows_nothing_beyond_the_last_duration(rows, fitted):
 
 def test_queries_without_eligible_rows_are_errors_of_pictures_and_scores(rows, fitted):
     X, duration, event = rows
-    nobody = {"eligibility": np.zeros((1, 120), dtype=bool)}
+    no_row = {"eligibility": np.zeros((1, 120), dtype=bool)}
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "too few rows are eligible")
         with pytest.raises(ValueError, match="X must have eligible rows, got 1 queries"):
-            SurvivalDisplay.from_estimator(fitted, X[:1], **nobody)
+            SurvivalDisplay.from_estimator(fitted, X[:1], **no_row)
         model = clone(fitted).fit(X[:120], pairs(duration, event)[:120], eligibility=within(0, 1))
         far = X[120:].copy()
         far[:, 0] = 99
