@@ -10,6 +10,8 @@ import numpy as np
 from .._utils.validation import some_of
 from .targets import check_targets, place_of, refuse_none
 
+AS_NUMBERS = "y must hold durations and events as numbers"
+
 
 @dataclass(frozen=True, eq=False)
 class Durations:
@@ -52,11 +54,7 @@ def read_durations(y: Any) -> tuple[np.ndarray, np.ndarray]:
             )
         (duration,) = {*names} - {*events}
         y = np.stack([y[duration], y[events[0]]], axis=1, dtype=float)
-    try:
-        values = check_targets(y)
-    except ValueError as error:  # whose advice is for other targets
-        fault = str(error).partition(";")[0]
-        raise ValueError(f"{fault}; y must hold durations and events as numbers") from error
+    values = check_targets(y, for_texts=AS_NUMBERS, for_gaps=AS_NUMBERS)
     if values.ndim != 2 or values.shape[1] != 2:
         raise ValueError(
             "y must be a structured array, or have the columns duration and event, got shape "

@@ -30,6 +30,7 @@ from .splits import Split, interleave, split_in_turns
 from .tables import ends_of_outputs, labels_of
 
 OF_CLASSES = "y must hold numbers; NONAClassifier and SoftStepKNeighborsClassifier take classes"
+OF_OUTPUTS = "fit an estimator for each output to the rows that have it"
 LARGEST = 1e150  # largest target whose square float64 holds
 #: Targets farther from the middle than this number of interdecile ranges are clipped.
 FAR = 1000
@@ -63,10 +64,18 @@ def refuse_none(y: Any) -> None:
         raise ValueError("This estimator requires y to be passed, but the target y is None")
 
 
-def check_targets(y: Any, rows: np.ndarray | None = None, largest: float = np.inf) -> np.ndarray:
+def check_targets(
+    y: Any,
+    rows: np.ndarray | None = None,
+    largest: float = np.inf,
+    *,
+    for_texts: str = OF_CLASSES,
+    for_gaps: str = OF_OUTPUTS,
+) -> np.ndarray:
     """Return validated finite numbers up to `largest`, float64 (n,) or (n, n_outputs).
 
-    Messages number the rows by `rows`, (n,), or from 0.
+    Messages number the rows by `rows`, (n,), or from 0, and give advice for texts, and for gaps
+    in some of several outputs.
     """
     given = row_numbers("y", y)
     if given.ndim == 0:
@@ -85,7 +94,7 @@ def check_targets(y: Any, rows: np.ndarray | None = None, largest: float = np.in
     except (ValueError, TypeError) as error:
         if isinstance(error, ValueError) and "could not convert string" not in str(error):
             raise
-        raise ValueError(f"{error}; {OF_CLASSES}") from error
+        raise ValueError(f"{error}; {for_texts}") from error
     check_lengths(len(values) if rows is None else len(rows), len(values))
     columns = values.reshape(len(values), -1)
     wrong = ~(np.isfinite(columns) & (np.abs(columns) <= largest))
@@ -97,7 +106,7 @@ def check_targets(y: Any, rows: np.ndarray | None = None, largest: float = np.in
             fault += f"{largest:g}"
         remedy = ""
         if np.isnan(value) and columns.shape[1] > 1:
-            remedy = "; fit an estimator for each output to the rows that have it"
+            remedy = f"; {for_gaps}"
         place = place_of(wrong, y, rows)
         raise ValueError(f"Input y contains {fault}: {value:g} in {place}{remedy}")
     return values

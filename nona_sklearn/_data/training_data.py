@@ -157,7 +157,9 @@ class TrainingData:
         elif (blocks := source.fit_blocks(table)) is not None:
             group_names, block_codes = np.unique(blocks, return_inverse=True)
             if len(group_names) < 2:
-                raise ValueError("places must hold at least 2 different ones")
+                raise ValueError(
+                    "places must hold at least 2 different ones, all rows have the same or none"
+                )
         row_times = None
         if given_times is not None and time is not None:
             selected_times = given_times[selection.indices]

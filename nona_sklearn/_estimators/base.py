@@ -351,9 +351,10 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         Returns
         -------
         sparse CSR array of shape (n_queries, n_neighbors)
-            Weights; every row sums to 1. Column j is the j-th row of the bank. The product with
-            the bank's targets is the prediction if ``tolerance=0`` and ``adjust=False``, or for
-            SoftStep k-NN ``trend=None``, and for classes if no level is new.
+            Weights; a row sums to 1, or to 0 without a neighbour. Column j is the j-th row of the
+            bank. The product with the bank's targets is the prediction if ``tolerance=0`` and
+            ``adjust=False``, or for SoftStep k-NN ``trend=None``, and for classes if no level is
+            new.
 
         Raises
         ------

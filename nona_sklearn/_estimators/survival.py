@@ -463,7 +463,7 @@ class NONASurvivalAnalysis(BaseEstimator):
         Returns
         -------
         sparse CSR array of shape (n_queries, n_neighbors)
-            Weights; every row sums to 1.
+            Weights; a row sums to 1, or to 0 without an eligible neighbour.
 
         Examples
         --------

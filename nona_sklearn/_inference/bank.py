@@ -227,7 +227,8 @@ class NeighborBank:
             return further
         assert compared is not None
         assert self.neighbors.compared is not None
-        return RuleExclusion(rule, compared, self.neighbors.compared, further)
+        by_column = self.neighbors.compared.T.contiguous().T  # so that a column is contiguous
+        return RuleExclusion(rule, compared, by_column, further)
 
     def restrict(
         self, evaluation: Evaluation, eligibility: StoredRule | Tensor | None, rows: np.ndarray

@@ -368,12 +368,7 @@ class RuleExclusion:
         some, further = self.queries[queries], None
         if self.further is not None:
             further = as_mask(self.further.of(queries), len(some), len(self.neighbors))
-        return some, self._columns, further
-
-    @cached_property
-    def _columns(self) -> Tensor:
-        """The neighbours' numbers, (n, n_columns), each column of which is contiguous."""
-        return self.neighbors.T.contiguous().T
+        return some, self.neighbors, further
 
     def isolated(self) -> Tensor:
         """Which queries have no neighbour, bool (q,)."""
