@@ -333,7 +333,7 @@ def converged_networks(history: list[dict], has_trend: bool) -> list[int]:
     return [
         i
         for i, epoch in enumerate(last)
-        if epoch["stopped"] == "no change" and (has_trend or "in_vain" not in epoch)
+        if epoch["stopped"] in ("no change", "schedule") and (has_trend or "in_vain" not in epoch)
     ]
 
 
