@@ -56,12 +56,15 @@ ESTIMATOR = "estimator.safetensors"
 LOCK = "edits.lock"  # locked during an edit; released if the edit's process ends
 MAPPED_BYTES = 2**26  # size of the shards' files that a process keeps mapped
 VERIFIED = 2**14  # number of files that a process does not verify again
+FURTHER = {"graphs", "origin"}  # in a shard of version 0.2.0, and of fit_shards
 SHARD = r"shard-[0-9]{5,19}\.safetensors"
+PLAN, FITTED = "unfinished.json", "unfinished.safetensors"  # until fit_shards has ended
 #: A killed edit leaves unlisted shards, and a folder beside the file that it wrote. Version 0.2.0
 #: left a file with the name of such a folder, or with a name by safetensors.
 ESTIMATORS = r"estimator(-[0-9]{5,19})?\.safetensors"
-BESIDE = rf"\.({SHARD}|{ESTIMATORS}|{re.escape(MANIFEST)})\.[0-9a-f]{{32}}"
-LEFT = rf"{SHARD}|{ESTIMATORS}|{BESIDE}|\.tmp[0-9A-Za-z]{{6}}"
+OF_BUILDING = rf"{re.escape(PLAN)}|{re.escape(FITTED)}"
+BESIDE = rf"\.({SHARD}|{ESTIMATORS}|{re.escape(MANIFEST)}|{OF_BUILDING})\.[0-9a-f]{{32}}"
+LEFT = rf"{SHARD}|{ESTIMATORS}|{OF_BUILDING}|{BESIDE}|\.tmp[0-9A-Za-z]{{6}}"
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,11 @@ class Entry:
     first: int
     last: int
 
+    @classmethod
+    def of(cls, path: Path, sha256: str, bank: NeighborBank) -> Entry:
+        """Return the entry of a shard in a file with this checksum."""
+        return cls(path, sha256, len(bank), int(bank.ids[0]), int(bank.ids[-1]))
+
     def open(self) -> NeighborBank:
         """Return the mapped shard. Raise a FileNotFoundError (missing) or ValueError (damaged)."""
         return CACHE.read(self)
@@ -82,7 +90,7 @@ class Entry:
         """Return the mapped shard. `verify` compares the checksum of its content."""
         held = read(self.path, verify=verify, checksum=self.sha256)
         bank = held.get("bank") if isinstance(held, dict) else None
-        if not isinstance(bank, NeighborBank) or held.keys() - {"graphs"} != {"bank"}:
+        if not isinstance(bank, NeighborBank) or held.keys() - FURTHER != {"bank"}:
             raise ValueError(f"{self.path} is damaged: it holds no shard")
         if (graphs := held.get("graphs")) is not None:  # of version 0.2.0
             bank.neighbors.cache.graphs = graphs
@@ -194,14 +202,13 @@ class Folder:
             try:
                 yield before
             finally:
-                cls.read(path)._tidy()
+                cls.read(path).tidy()
 
     def put(self, bank: NeighborBank, replaced: Entry | None = None) -> Folder:
         """Write a shard and return the folder with it, in place of `replaced` or at the end."""
         path = self.path / f"shard-{self.next_number:05d}.safetensors"
         # An existing file with this name was never listed: its edit was interrupted.
-        checksum = write({"bank": bank}, path)
-        new = Entry(path, checksum, len(bank), int(bank.ids[0]), int(bank.ids[-1]))
+        new = Entry.of(path, write({"bank": bank}, path), bank)
         shards = tuple(new if entry is replaced else entry for entry in self.shards)
         shards = shards if replaced else (*shards, new)
         return replace(self, shards=shards, next_number=self.next_number + 1)
@@ -227,7 +234,7 @@ class Folder:
         with put_in_place(self.path / MANIFEST) as beside:
             beside.write_text(json.dumps(content | {"sha256": _sha256(content)}, indent=1))
 
-    def _tidy(self) -> None:
+    def tidy(self) -> None:
         """Delete unlisted files of edits, and folders of interrupted edits, not links' targets."""
         listed = {self.estimator_file, *(entry.path.name for entry in self.shards)}
         for path in self.path.iterdir():
@@ -312,7 +319,7 @@ def save_shards(estimator: Any, folder: Any, n_shards: int) -> None:
     array([425.])
     """
     path = as_path("folder", folder)
-    _check_kind(estimator)
+    check_kind(estimator)
     check_is_fitted(estimator)
     bank = estimator.bank_
     if not is_whole(n_shards, 1, len(bank)):
@@ -323,19 +330,16 @@ def save_shards(estimator: Any, folder: Any, n_shards: int) -> None:
         raise ValueError(
             f"save_shards needs a trend that a file can contain, {called(estimator.trend)}"
         )
-    bank = replace(bank, groups=None, group_names=None)
-    all_rows = np.arange(len(bank))
-    # A solved trend has its own rows. Any further kind of trend has one value per row of the bank.
-    solved = bank.trend is not None and bank.trend.is_solved
-    empty = with_bank(estimator, (bank.in_order if solved else bank.keep)(all_rows[:0]))
+    bank = ungrouped(bank)
     with new_folder(path) as beside:
+        empty = with_bank(estimator, without_rows(bank))
         written = Folder(beside, write(empty, beside / ESTIMATOR), int(bank.next_id))
-        for rows in np.array_split(all_rows, n_shards):
+        for rows in np.array_split(np.arange(len(bank)), n_shards):
             written = written.put(indexed(bank.in_order(rows), estimator))
         written.write()
 
 
-def _check_kind(estimator: Any) -> None:
+def check_kind(estimator: Any) -> None:
     """Raise if the estimator has no bank."""
     if not isinstance(estimator, NeighborEstimator):
         raise TypeError(
@@ -348,6 +352,18 @@ def with_bank(estimator: Any, bank: NeighborBank) -> Any:
     made = snapshot(estimator)
     made.bank_ = bank
     return made
+
+
+def ungrouped(bank: NeighborBank) -> NeighborBank:
+    """Return a bank without groups, which shards do not keep."""
+    return replace(bank, groups=None, group_names=None)
+
+
+def without_rows(bank: NeighborBank) -> NeighborBank:
+    """Return the empty bank of the estimator's file, with the trend."""
+    # A solved trend has its own rows. Any further kind of trend has one value per row of the bank.
+    solved = bank.trend is not None and bank.trend.is_solved
+    return (bank.in_order if solved else bank.keep)(np.arange(0))
 
 
 def indexed(bank: NeighborBank, estimator: Any) -> NeighborBank:
@@ -468,6 +484,54 @@ def search_shard(
         if c.positions is not None
     )
     return bank.in_order(rows.numpy()), renumbered
+
+
+def select_rows(
+    estimator: Any,
+    folder: Folder,
+    queries: Embedded,
+    n_neighbors: int = 1,
+    by_weight: bool = True,
+    eligibility: Eligibility | None = None,
+    n_jobs: int | None = None,
+) -> SelectedRows:
+    """Return the rows on which results for queries depend, or raise a ShardsLostError.
+
+    For the arguments, see :class:`Search` and :class:`ShardedNeighbors`.
+    """
+    empty = estimator.bank_
+    search = Search(
+        estimator.network_.head,
+        empty.neighbors.algorithm,
+        replace(queries, network=None, row_labels=None, added=None, inputs=None),
+        len(folder),
+        n_neighbors,
+        by_weight,
+        eligibility,
+    )
+    find: Callable = delayed(search_shard)
+    results = Parallel(n_jobs)(find(entry, search) for entry in folder.shards)
+    pairs = list(zip(folder.shards, results, strict=True))
+    if lost := {entry: found for entry, found in pairs if isinstance(found, Exception)}:
+        raise ShardsLostError(lost)
+    banks = [bank for bank, _ in results]
+    starts = [0, *accumulate(map(len, banks))]
+    candidates = tuple(
+        Candidates.merge(parts, starts) for parts in zip(*(c for _, c in results), strict=True)
+    )
+    return join_shards(empty, banks, queries, candidates or None)
+
+
+def as_queries(bank: NeighborBank, network: Any) -> Embedded:
+    """Return the rows of a bank as queries with ids, which are no neighbours of themselves."""
+    return Embedded(
+        bank.embeddings,
+        network,
+        ids=bank.ids,
+        times=bank.neighbors.times,
+        compared=bank.neighbors.compared,
+        columns=None if bank.rule is None else bank.rule.columns,
+    )
 
 
 def join_shards(
@@ -603,7 +667,7 @@ class ShardedNeighbors:
         path = self.folder / listed.estimator_file
         self.estimator_ = read(path, self._external, checksum=listed.estimator)
         with decoding(path, "is damaged: it holds no fitted estimator"):
-            _check_kind(self.estimator_)
+            check_kind(self.estimator_)
             check_is_fitted(self.estimator_)
             if not isinstance(self.estimator_.bank_, NeighborBank):
                 raise TypeError(f"its bank is a {type(self.estimator_.bank_).__name__}")
@@ -684,7 +748,12 @@ class ShardedNeighbors:
             return getattr(with_bank(estimator, bank), name)(X, **arguments)
         results = []
         for queries in self._query_blocks(folder, name, X):
-            bank = self._select(folder, queries, n_neighbors or 1, name, eligibility)
+            bank = select_rows(
+                *(estimator, folder, queries, n_neighbors or 1),
+                by_weight=name != "kneighbors",
+                eligibility=eligibility,
+                n_jobs=self.n_jobs,
+            )
             results.append(getattr(with_bank(estimator, bank), name)(queries, **arguments))
         return results[0] if len(results) == 1 else _concatenate(results)
 
@@ -698,46 +767,8 @@ class ShardedNeighbors:
             return
         for entry in folder.shards:
             bank = _open(entry)
-            own_rows = Embedded(
-                bank.embeddings,
-                self.estimator_.network_,
-                ids=bank.ids,
-                times=bank.neighbors.times,
-                compared=bank.neighbors.compared,
-                columns=None if bank.rule is None else bank.rule.columns,
-            )
+            own_rows = as_queries(bank, self.estimator_.network_)
             yield from (own_rows[rows] for rows in spans(len(bank), block))
-
-    def _select(
-        self,
-        folder: Folder,
-        queries: Embedded,
-        n_neighbors: int,
-        name: str,
-        eligibility: Eligibility | None,
-    ) -> SelectedRows:
-        """Return the rows on which a method's results depend, or raise a ShardsLostError."""
-        empty = self.estimator_.bank_
-        search = Search(
-            self.estimator_.network_.head,
-            empty.neighbors.algorithm,
-            replace(queries, network=None, row_labels=None, added=None, inputs=None),
-            len(folder),
-            n_neighbors,
-            by_weight=name != "kneighbors",
-            eligibility=eligibility,
-        )
-        find: Callable = delayed(search_shard)
-        results = Parallel(self.n_jobs)(find(entry, search) for entry in folder.shards)
-        pairs = list(zip(folder.shards, results, strict=True))
-        if lost := {entry: found for entry, found in pairs if isinstance(found, Exception)}:
-            raise ShardsLostError(lost)
-        banks = [bank for bank, _ in results]
-        starts = [0, *accumulate(map(len, banks))]
-        candidates = tuple(
-            Candidates.merge(parts, starts) for parts in zip(*(c for _, c in results), strict=True)
-        )
-        return join_shards(empty, banks, queries, candidates or None)
 
     # -- edits ---------------------------------------------------------------------------
 
