@@ -19,7 +19,7 @@ from typing import Any
 import joblib
 import numpy as np
 import torch
-from filelock import FileLock, Timeout
+from filelock import Timeout
 from sklearn.base import is_classifier
 
 from .._data.row_values import check_sample_weight
@@ -56,13 +56,14 @@ from .sharded import (
     check_kind,
     indexed,
     join_shards,
+    lock_of,
     select_rows,
     ungrouped,
     with_bank,
     without_rows,
 )
 
-CALIBRATION_ROWS = 1000  # outside the sample, by which intervals are calibrated
+CALIBRATION_ROWS = 500  # outside the sample, by which intervals are calibrated
 LEAST_CALIBRATION_ROWS = 100  # with fewer, the calibration of the sample stays
 #: Parameters that may change before a run is resumed.
 OF_RUN = "verbose", "n_jobs"
@@ -85,8 +86,8 @@ def fit_shards(
 
     The workers of the present Dask client embed a partition at a time. Without a client, this
     process does. The shards hold the bank of the estimator that is fitted to the sample, after
-    ``add_neighbors`` of the remaining rows, whose ids are their row numbers over all partitions.
-    An interrupted call is resumed by the same call: complete shards are not written again.
+    ``add_neighbors`` of the remaining rows. Ids are row numbers over all partitions. An
+    interrupted call is resumed by the same call: complete shards are not written again.
 
     Parameters
     ----------
@@ -97,8 +98,9 @@ def fit_shards(
         all rows in memory. `n_neighbors` should not be None: see :func:`save_shards`.
     data : dask.dataframe.DataFrame, str, path-like or pyarrow.dataset.Dataset
         The table, or the folder of its Parquet files. A partition is a row group of a Parquet
-        file, and fits into the memory of a worker. The index of pandas is ignored. Workers read
-        the table twice, and its targets once more.
+        file, and must fit into the memory of a worker. The index of pandas is ignored. Files are
+        read twice, and their targets once more; a Dask DataFrame that is not persisted is computed
+        three times.
     folder : str or path-like
         The folder to write, which all workers reach. It must be new, or of an interrupted call.
     y : str or list of str
@@ -111,9 +113,9 @@ def fit_shards(
     eligibility : Eligibility, default=None
         The rule that ``fit`` is given.
     n_training_rows : int, default=100000
-        Number of rows of the sample, to which encoder, networks and trend are fitted. It is
-        stratified: rows are equally spaced in the order of the (first) target, and every class has
-        a row. It is the same in every call.
+        Number of rows of the sample, to which encoder, networks and trend are fitted. Rows are
+        equally spaced in the order of the (first) target of a partition, and the first row of
+        every class is added. The sample is the same in every call.
     **external : object
         Parameters that a file cannot contain, as for :func:`load`.
 
@@ -148,7 +150,7 @@ def fit_shards(
     -----
     Medians, quantiles and shares of the encoder are those of the sample: the standard error of a
     quantile's level is at most 0.16 % with 100,000 rows. Intervals of regressors are calibrated by
-    1,000 rows outside the sample, which the whole bank predicts without the row. With groups or
+    500 rows outside the sample, which the whole bank predicts without the row. With groups or
     times, and with weights of all rows, the calibration of the sample stays.
 
     Examples
@@ -228,7 +230,7 @@ def building(path: Path) -> Iterator[Path]:
         _check_content(path)
     path.mkdir(parents=True, exist_ok=True)
     try:
-        with FileLock(path / LOCK, timeout=0):
+        with lock_of(path, timeout=0):
             _check_content(path)  # now that no other process changes it
             try:
                 yield plan_file
@@ -291,7 +293,8 @@ class Roles:
         targets = y if isinstance(y, list) else [y]
         for name, given in (("y", targets), ("sample_weight", [sample_weight])):
             for column in given:
-                if column not in columns and not (column is None and name != "y"):
+                is_column = isinstance(column, Hashable) and column in columns
+                if not is_column and (column is not None or name == "y"):
                     raise ValueError(f"{name} must name columns of data, got {column!r:.100}")
         taken = [*targets, sample_weight]
         features = [name for name in columns if name not in taken]
@@ -343,8 +346,8 @@ def count(frame: Any, roles: Roles) -> Counted:
     for output, name in enumerate(roles.targets):
         column = frame[name].iloc[kept].reset_index(drop=True)
         try:
-            if not roles.are_classes:
-                check_targets(column)
+            if not roles.are_classes and len(kept):
+                check_targets(column, kept)
             elif (missing := column.isna().to_numpy()).any():
                 raise ValueError(f"a label is missing in row {kept[missing.argmax()]}")
         except (TypeError, ValueError) as error:
@@ -372,7 +375,8 @@ def _collected(tasks: Tasks, done: str, verbose: bool) -> list[Any]:
     """Return the results of tasks, in the order of the partitions, and show the progress."""
     results: Any = results_of(tasks)
     if verbose:
-        results = (pair for [pair] in with_progress(([p] for p in results), len(tasks), done))
+        single = ([result] for result in results)
+        results = (result for [result] in with_progress(single, len(tasks), f"partitions {done}"))
     by_number = dict(results)
     return [by_number[number] for number in sorted(by_number)]
 
@@ -474,8 +478,11 @@ def embed_partition(frame: Any, roles: Roles, plan: Plan, part: Part) -> Entry |
     bank = ungrouped(fitted.bank_)
     ends = np.searchsorted(bank.ids.numpy(), [start, start + len(frame)])
     bank = bank.in_order(np.arange(*ends))
-    rest = np.setdiff1d(roles.kept(frame), bank.ids.numpy() - start)
-    if len(rest):
+    is_added = np.zeros(len(frame), dtype=bool)
+    is_added[roles.kept(frame)] = True
+    is_added[bank.ids.numpy() - start] = False
+    if is_added.any():
+        rest = np.flatnonzero(is_added)
         editor = with_bank(fitted, bank)
         X, y, weights = roles.split(frame.iloc[rest].reset_index(drop=True))
         editor.add_neighbors(X, y, weights)

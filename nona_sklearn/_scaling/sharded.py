@@ -155,8 +155,10 @@ class Folder:
         """Return the manifest. Raise a FileNotFoundError (missing) or ValueError (damaged)."""
         manifest = path / MANIFEST
         if not manifest.is_file():
+            unfinished = ": call fit_shards again, which has not finished it"
             raise FileNotFoundError(
                 f"folder must be one that save_shards wrote, there is no {MANIFEST} in {path}"
+                f"{unfinished * (path / PLAN).exists()}"
             )
         text = manifest.read_bytes()
         with decoding(manifest, "is damaged"):
@@ -193,11 +195,7 @@ class Folder:
     def editing(cls, path: Path) -> Iterator[Folder]:
         """Yield the manifest under a lock, and delete unlisted files in the end."""
         cls.read(path)  # FileLock would create a missing folder
-        lock = path / LOCK
-        # Some versions of filelock empty the target of a link.
-        if lock.is_symlink() or lock.is_dir():
-            raise ValueError(f"{lock} must be a file of the folder's own, not a link or folder")
-        with FileLock(lock):
+        with lock_of(path):
             before = cls.read(path)
             try:
                 yield before
@@ -246,6 +244,15 @@ class Folder:
 
     def __len__(self) -> int:
         return sum(entry.n_rows for entry in self.shards)
+
+
+def lock_of(path: Path, timeout: float = -1) -> FileLock:
+    """Return the lock of a folder, which waits for seconds, or without end."""
+    lock = path / LOCK
+    # Some versions of filelock empty the target of a link.
+    if lock.is_symlink() or lock.is_dir():
+        raise ValueError(f"{lock} must be a file of the folder's own, not a link or folder")
+    return FileLock(lock, timeout)
 
 
 def _check_whole(name: str, value: Any, low: int, high: int = 2**62) -> None:
