@@ -8,6 +8,7 @@ all remaining rows were added.
 from __future__ import annotations
 
 import json
+import os
 import re
 import warnings
 from collections.abc import Hashable, Iterator, Mapping
@@ -28,9 +29,14 @@ from .._data.targets import check_targets
 from .._estimators.fitting import in_space_of_networks
 from .._inference.bank import NeighborBank
 from .._inference.calibration import calibrate_on_bank
-from .._persistence.file import MANIFEST, checksum_of, decoding, read, write
+from .._persistence.file import (
+    MANIFEST,
+    checksum_of,
+    decoding,
+    read,
+    write,
+)
 from .._training.progress import with_progress
-from .._trend.model_trend import called
 from .._utils.files import as_path, put_in_place
 from .._utils.validation import check_integer, import_extra
 from .partitions import (
@@ -127,7 +133,7 @@ def fit_shards(
     Raises
     ------
     TypeError
-        If `estimator` or `data` is of a different class.
+        If `estimator` or `data` is of a different class, or `trend` is a model.
     ValueError
         If a parameter is invalid; if partitions differ in their columns; if a target is missing;
         or if `folder` holds an interrupted call with different arguments. Errors name the
@@ -175,17 +181,18 @@ def fit_shards(
             "feature_extractor must be None, since fit_shards reads tables, got "
             f"{estimator.feature_extractor!r:.100}"
         )
-    if hasattr(estimator.trend, "fit"):
-        raise ValueError(
-            f"fit_shards needs a trend that a file can contain, {called(estimator.trend)}"
+    if hasattr(model.trend, "fit"):
+        raise TypeError(
+            f"trend must be no model for shards, got {model.trend!r:.100}: use trend='kernel'"
         )
     check_integer("n_training_rows", n_training_rows, 2)
     partitions = Partitions.of(data)
     roles = Roles.of(partitions.columns, y, sample_weight, is_classifier(estimator))
     given = {"groups": groups, "times": times, "eligibility": eligibility}
     for name in ("groups", "times"):
-        if given[name] is not None and given[name] not in roles.features:
-            raise ValueError(f"{name} must name a feature of data, got {given[name]!r:.100}")
+        value = given[name]
+        if value is not None and not (isinstance(value, str) and value in roles.features):
+            raise ValueError(f"{name} must name a feature of data, got {value!r:.100}")
     verbose = bool(estimator.verbose)
     with building(path) as plan_file:
         tasks = tasks_of(count, partitions.read(roles.without_features), roles)
@@ -196,12 +203,13 @@ def fit_shards(
             "estimator": joblib.hash((type(model).__name__, params)),
             "data": [*map(str, partitions.columns)],
             "y": repr(roles.y),
-            "sample_weight": sample_weight,
-            **{name: None if value is None else repr(value) for name, value in given.items()},
+            "sample_weight": repr(sample_weight),
+            **{name: repr(value) for name, value in given.items()},
             "n_training_rows": int(n_training_rows),
             "number of rows": n_rows,
         }
-        if (checksum := _resumed(plan_file, settings)) is None:
+        checksum = _resumed(plan_file, settings)
+        if checksum is None:
             rows, sample = draw_sample(roles, partitions, counts, n_training_rows, verbose)
             X, targets, weights = roles.split(sample)
             model.fit(X, targets, sample_weight=weights, **given)
@@ -210,9 +218,10 @@ def fit_shards(
             with put_in_place(plan_file) as beside:
                 beside.write_text(json.dumps({"settings": settings, "fitted": checksum}))
         plan = Plan(path, checksum, external)
-        _finish(
-            plan, _embedded(plan, roles, partitions, n_rows, verbose), sum(n_rows), len(n_rows)
-        )
+        fitted = plan.read(verify=True)
+        entries = _embedded(plan, roles, partitions, n_rows, verbose)
+        folder = Folder(path, checksum, sum(n_rows), len(n_rows), tuple(entries))
+        _finish(fitted, folder)
     return ShardedNeighbors(path, **external)
 
 
@@ -225,8 +234,8 @@ def building(path: Path) -> Iterator[Path]:
 
     The folder stays if it has a plan, and is deleted otherwise.
     """
-    plan_file = path / PLAN
-    if path.exists() or path.is_symlink():
+    plan_file, is_new = path / PLAN, not os.path.lexists(path)
+    if not is_new:
         _check_content(path)
     path.mkdir(parents=True, exist_ok=True)
     try:
@@ -238,8 +247,9 @@ def building(path: Path) -> Iterator[Path]:
                 if not (plan_file.exists() or (path / MANIFEST).exists()):
                     (path / FITTED).unlink(missing_ok=True)
                     (path / LOCK).unlink(missing_ok=True)
-                    with suppress(OSError):
-                        path.rmdir()
+                    if is_new:
+                        with suppress(OSError):  # what a worker writes may be left
+                            path.rmdir()
     except Timeout:
         raise BlockingIOError(f"folder {str(path)!r} is written by another process") from None
 
@@ -415,7 +425,10 @@ def draw_rows(
     """Return what the columns hold, and rows that are equally spaced in the order of a target."""
     generator, kept = np.random.default_rng([0, number]), roles.kept(frame)
     target = frame[roles.targets[0]].iloc[kept]
-    values = target.factorize(sort=False)[0] if roles.are_classes else target.to_numpy()
+    if roles.are_classes:
+        values = target.factorize()[0]
+    else:
+        values = check_targets(target) if len(kept) else np.empty(0)
     order = np.lexsort((generator.random(len(kept)), values))
     spaced = ((np.arange(size) + generator.random()) * len(kept) / max(size, 1)).astype(int)
     rows = np.union1d(kept[order[spaced]], required).astype(int)
@@ -441,9 +454,9 @@ class Plan:
     checksum: str  # of the estimator's file; its bank is the sample
     external: dict[str, Any]
 
-    def read(self) -> Any:
-        """Return the estimator."""
-        return read(self.path / FITTED, self.external, verify=False, checksum=self.checksum)
+    def read(self, verify: bool = False) -> Any:
+        """Return the estimator. `verify` compares the checksum of its content."""
+        return read(self.path / FITTED, self.external, verify, self.checksum)
 
 
 @dataclass(frozen=True)
@@ -511,19 +524,17 @@ def _embedded(
     return [entry for number in parts if (entry := entries[number]) is not None]
 
 
-def _finish(plan: Plan, entries: list[Entry], n_rows: int, n_partitions: int) -> None:
+def _finish(fitted: Any, folder: Folder) -> None:
     """Write the estimator and the manifest, which make the shards a bank."""
-    fitted = plan.read()
     sample = fitted.bank_
-    folder = Folder(plan.path, plan.checksum, n_rows, n_partitions, tuple(entries))
     model = with_bank(fitted, without_rows(ungrouped(sample)))
-    _warn_of_levels(fitted, folder)
     if sample.calibration is not None and sample.groups is None and sample.time is None:
         calibration = _calibration(model, folder, sample.ids.numpy()) or sample.calibration
         model = with_bank(model, replace(model.bank_, calibration=calibration))
-    folder = replace(folder, estimator=write(model, plan.path / ESTIMATOR))
+    folder = replace(folder, estimator=write(model, folder.path / ESTIMATOR))
     folder.write()
     folder.tidy()
+    _warn_of_levels(fitted, folder)
 
 
 def _warn_of_levels(fitted: Any, folder: Folder) -> None:

@@ -36,8 +36,7 @@ from .._estimators.queries import check_rule, eligibility_of, number_of_neighbor
 from .._inference.bank import NeighborBank, positions_of_names
 from .._inference.evaluation import Evaluation
 from .._inference.neighbors import LabelExclusion, Neighbors
-from .._persistence.file import MANIFEST, decoding, read, write
-from .._trend.model_trend import called
+from .._persistence.file import MANIFEST, decoding, read, refuse_model_trend, write
 from .._utils.files import as_path, new_folder, put_in_place
 from .._utils.threads import ForkSafeLock, snapshot
 from .._utils.validation import (
@@ -302,10 +301,10 @@ def save_shards(estimator: Any, folder: Any, n_shards: int) -> None:
     Raises
     ------
     TypeError
-        If `estimator` is of a different class, or has a part that a file cannot contain.
+        If `estimator` is of a different class, or has a part that a file cannot contain, such as
+        a model as `trend`.
     ValueError
-        If `estimator` is not fitted, `n_shards` is not between 1 and the number of rows, or
-        `trend` is a model, which a file cannot contain.
+        If `estimator` is not fitted, or `n_shards` is not between 1 and the number of rows.
     OSError
         If `folder` exists (FileExistsError), or cannot be written. No files remain then.
 
@@ -333,10 +332,7 @@ def save_shards(estimator: Any, folder: Any, n_shards: int) -> None:
         raise ValueError(
             f"n_shards must be an integer from 1 to the bank's {len(bank)} rows, got {n_shards!r}"
         )
-    if bank.trend is not None and bank.trend.takes_table:
-        raise ValueError(
-            f"save_shards needs a trend that a file can contain, {called(estimator.trend)}"
-        )
+    refuse_model_trend(estimator, "shards", "use trend='kernel'")
     bank = ungrouped(bank)
     with new_folder(path) as beside:
         empty = with_bank(estimator, without_rows(bank))

@@ -139,7 +139,7 @@ def test_intervals_are_calibrated_by_rows_outside_the_sample_on_the_whole_bank(t
     x = RNG.uniform(0, 1, 1500)
     table = pd.DataFrame({"a": x, "price": 100 * x + RNG.standard_normal(1500)})
     sharded = fit(tmp_path / "bank", table[:1200], n_training_rows=30)
-    # The error of a mean of five rows. Of 30 rows, the five nearest are up to a tenth away, so that
+    # The error of a mean of five rows. Of 30 rows, the five nearest are up to a tenth away, and
     # errors are several times larger.
     assert sharded.estimator_.calibration_.error[0] == pytest.approx(np.sqrt(1.2), rel=0.15)
     low, high = sharded.predict_quantiles(table[["a"]][1200:], [0.05, 0.95]).T
@@ -304,7 +304,7 @@ WRONG = {
     "n_training_rows must be an integer of at least 2, got 1": {"n_training_rows": 1},
     "similarity must not be 'features'": {"estimator": NONARegressor(similarity="features")},
     "feature_extractor must be None": {"estimator": NONARegressor(feature_extractor=dict)},
-    "fit_shards needs a trend that a file": {"estimator": NONARegressor(trend=Ridge())},
+    "trend must be no model for shards": {"estimator": NONARegressor(trend=Ridge())},
     "estimator must be one of nona_sklearn": {"estimator": Ridge()},
 }
 
