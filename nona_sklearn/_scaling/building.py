@@ -217,11 +217,11 @@ def fit_shards(
             checksum = write(model, path / FITTED)
             with put_in_place(plan_file) as beside:
                 beside.write_text(json.dumps({"settings": settings, "fitted": checksum}))
-        plan = Plan(path, checksum, external)
-        fitted = plan.read(verify=True)
-        entries = _embedded(plan, roles, partitions, n_rows, verbose)
+        fitted = Fitted(path, checksum, external)
+        model = fitted.read(verify=True)
+        entries = _embedded(fitted, roles, partitions, n_rows, verbose)
         folder = Folder(path, checksum, sum(n_rows), len(n_rows), tuple(entries))
-        _finish(fitted, folder)
+        _finish(model, folder)
     return ShardedNeighbors(path, **external)
 
 
@@ -374,11 +374,8 @@ def tasks_of(
 ) -> Tasks:
     """Return the tasks that call a function with a partition, roles and what is given for it."""
     delayed = import_extra(NEEDED_BY, "dask", extra=EXTRA).delayed(function, pure=False)
-    if given is None:
-        return {number: delayed(frame, roles) for number, frame in read.items()}
-    return {
-        number: delayed(read[number], roles, *arguments) for number, arguments in given.items()
-    }
+    given = dict.fromkeys(read, ()) if given is None else given
+    return {i: delayed(read[i], roles, *arguments) for i, arguments in given.items()}
 
 
 def _collected(tasks: Tasks, done: str, verbose: bool) -> list[Any]:
@@ -447,11 +444,11 @@ def _number_rows(model: Any, rows: np.ndarray, n_rows: int) -> None:
 
 
 @dataclass(frozen=True)
-class Plan:
-    """A fitted estimator, by which workers embed partitions."""
+class Fitted:
+    """The file of the fitted estimator, whose bank is the sample."""
 
-    path: Path
-    checksum: str  # of the estimator's file; its bank is the sample
+    path: Path  # the folder
+    checksum: str
     external: dict[str, Any]
 
     def read(self, verify: bool = False) -> Any:
@@ -469,10 +466,10 @@ class Part:
     origin: str  # what the file states
 
     @classmethod
-    def of(cls, plan: Plan, number: int, start: int, n_rows: int) -> Part:
+    def of(cls, fitted: Fitted, number: int, start: int, n_rows: int) -> Part:
         """Return the shard of a partition, by number."""
-        origin = f"rows {start} to {start + n_rows}, embedded by {plan.checksum}"
-        return cls(plan.path / f"shard-{number:05d}.safetensors", start, n_rows, origin)
+        origin = f"rows {start} to {start + n_rows}, embedded by {fitted.checksum}"
+        return cls(fitted.path / f"shard-{number:05d}.safetensors", start, n_rows, origin)
 
     def find(self) -> Entry | None:
         """Return the entry of the shard if it is whole and of this origin, or else None."""
@@ -483,12 +480,12 @@ class Part:
         return None
 
 
-def embed_partition(frame: Any, roles: Roles, plan: Plan, part: Part) -> Entry | None:
+def embed_partition(frame: Any, roles: Roles, fitted: Fitted, part: Part) -> Entry | None:
     """Write a partition's shard, and return its entry; None if all weights are 0."""
     if len(frame) != part.n_rows:
         raise ValueError(f"it had {part.n_rows} rows, and has {len(frame)} now")
-    fitted, start = plan.read(), part.start
-    bank = ungrouped(fitted.bank_)
+    model, start = fitted.read(), part.start
+    bank = ungrouped(model.bank_)
     ends = np.searchsorted(bank.ids.numpy(), [start, start + len(frame)])
     bank = bank.in_order(np.arange(*ends))
     is_added = np.zeros(len(frame), dtype=bool)
@@ -496,50 +493,50 @@ def embed_partition(frame: Any, roles: Roles, plan: Plan, part: Part) -> Entry |
     is_added[bank.ids.numpy() - start] = False
     if is_added.any():
         rest = np.flatnonzero(is_added)
-        editor = with_bank(fitted, bank)
+        editor = with_bank(model, bank)
         X, y, weights = roles.split(frame.iloc[rest].reset_index(drop=True))
         editor.add_neighbors(X, y, weights)
         ids = torch.cat([bank.ids, torch.from_numpy(start + rest)])
         bank = replace(editor.bank_, ids=ids).in_order(ids.argsort().numpy())
     if len(bank) == 0:
         return None
-    content = {"bank": indexed(bank, fitted), "origin": part.origin}
+    content = {"bank": indexed(bank, model), "origin": part.origin}
     return Entry.of(part.file, write(content, part.file), bank)
 
 
 def _embedded(
-    plan: Plan, roles: Roles, partitions: Partitions, n_rows: list[int], verbose: bool
+    fitted: Fitted, roles: Roles, partitions: Partitions, n_rows: list[int], verbose: bool
 ) -> list[Entry]:
     """Return the entries of all shards, in order. Those that are missing are written."""
     delayed = import_extra(NEEDED_BY, "dask", extra=EXTRA).delayed
     starts = np.cumsum([0, *n_rows]).tolist()
-    parts = {i: Part.of(plan, i, starts[i], n) for i, n in enumerate(n_rows) if n}
+    parts = {i: Part.of(fitted, i, starts[i], n) for i, n in enumerate(n_rows) if n}
     written = {i: part for i, part in parts.items() if part.file.exists()}
     find = {i: delayed(Part.find, pure=False)(part) for i, part in written.items()}
     found = dict(zip(find, _collected(find, "verified", verbose and bool(find)), strict=True))
-    missing = {i: (plan, part) for i, part in parts.items() if found.get(i) is None}
+    missing = {i: (fitted, part) for i, part in parts.items() if found.get(i) is None}
     tasks = tasks_of(embed_partition, partitions.read(roles.columns), roles, missing)
     embedded = dict(zip(missing, _collected(tasks, "embedded", verbose), strict=True))
     entries = found | embedded
     return [entry for number in parts if (entry := entries[number]) is not None]
 
 
-def _finish(fitted: Any, folder: Folder) -> None:
+def _finish(model: Any, folder: Folder) -> None:
     """Write the estimator and the manifest, which make the shards a bank."""
-    sample = fitted.bank_
-    model = with_bank(fitted, without_rows(ungrouped(sample)))
+    sample = model.bank_
+    empty = with_bank(model, without_rows(ungrouped(sample)))
     if sample.calibration is not None and sample.groups is None and sample.time is None:
-        calibration = _calibration(model, folder, sample.ids.numpy()) or sample.calibration
-        model = with_bank(model, replace(model.bank_, calibration=calibration))
-    folder = replace(folder, estimator=write(model, folder.path / ESTIMATOR))
+        calibration = _calibration(empty, folder, sample.ids.numpy()) or sample.calibration
+        empty = with_bank(empty, replace(empty.bank_, calibration=calibration))
+    folder = replace(folder, estimator=write(empty, folder.path / ESTIMATOR))
     folder.write()
     folder.tidy()
-    _warn_of_levels(fitted, folder)
+    _warn_of_levels(model, folder)
 
 
-def _warn_of_levels(fitted: Any, folder: Folder) -> None:
+def _warn_of_levels(model: Any, folder: Folder) -> None:
     """Warn about levels that the sample lacks, in categories of which it has no rare levels."""
-    sample = fitted.bank_.levels
+    sample = model.bank_.levels
     if sample is None:
         return
     n_lacking = torch.zeros(sample.shape[1], dtype=torch.int64)
@@ -548,7 +545,7 @@ def _warn_of_levels(fitted: Any, folder: Folder) -> None:
         assert levels is not None
         n_lacking += (levels < 0).sum(dim=0)
     n_lacking[(sample < 0).any(dim=0)] = 0  # rare levels are encoded alike
-    encoding = TableEncoding.of(fitted.features_)
+    encoding = TableEncoding.of(model.features_)
     for n_rows, column in zip(n_lacking.tolist(), encoding.categories, strict=True):
         if n_rows:
             warnings.warn(

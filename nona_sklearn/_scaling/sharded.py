@@ -310,6 +310,7 @@ def save_shards(estimator: Any, folder: Any, n_shards: int) -> None:
 
     See Also
     --------
+    fit_shards : Shards of a table beyond memory.
     ShardedNeighbors : Predictions from the folder.
 
     Examples
@@ -594,7 +595,7 @@ class ShardedNeighbors:
     Parameters
     ----------
     folder : str or path-like
-        The folder that :func:`save_shards` wrote.
+        The folder that :func:`save_shards` or :func:`fit_shards` wrote.
     n_jobs : int, optional
         Number of shards that joblib reads at a time, in processes on this machine. None: shards
         are read one after another. Within ``joblib.parallel_config("dask")``, all workers of a
@@ -616,7 +617,7 @@ class ShardedNeighbors:
     Raises
     ------
     FileNotFoundError
-        If :func:`save_shards` did not write `folder`. In a prediction, if a shard is missing.
+        If neither of them wrote `folder`. In a prediction, if a shard is missing.
     ValueError
         If a parameter is invalid, or the manifest or the estimator is damaged. In a prediction, if
         a shard is damaged.

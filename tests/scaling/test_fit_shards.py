@@ -100,6 +100,7 @@ CASES = {
     "weights": (NONARegressor(**ONE), "price", FEATURES, {"sample_weight": "weight"}),
     "times": (NONARegressor(**ONE), "price", [*FEATURES, "day"], {"times": "day"}),
     "groups": (NONARegressor(**ONE), "price", [*FEATURES, "patient"], {"groups": "patient"}),
+    "graph": (NONARegressor(algorithm="hnsw", n_neighbors=9, **ONE), "price", ["a", "b"], {}),
     "rule": (NONARegressor(**ONE), "price", FEATURES, {"eligibility": same("kind")}),
     "in order": (KNN, "price", ["a", "b"], {}),
 }
@@ -114,6 +115,8 @@ CASES = {
 )
 def test_shards_hold_the_bank_to_which_the_remaining_rows_are_added(name, tmp_path):
     estimator, y, columns, given = CASES[name]
+    if estimator.algorithm == "hnsw":
+        pytest.importorskip("faiss")
     table = TABLE[[*columns, *([y] if isinstance(y, str) else y)]]
     if "sample_weight" in given:
         table = table.assign(weight=TABLE.weight)
@@ -452,16 +455,16 @@ def test_progress_is_shown_where_wanted(tmp_path, capsys):
 EMBED = building.embed_partition
 
 
-def die_once(frame, roles, plan, part):
+def die_once(frame, roles, fitted, part):
     """Write a shard; but kill the first process that writes the second one, in the middle."""
-    mark = plan.path.with_name("died")
+    mark = fitted.path.with_name("died")
     if part.file.name == "shard-00001.safetensors" and not mark.exists():
         mark.touch()
         half = part.file.with_name(f".{part.file.name}.{'0' * 32}")
         half.mkdir()
         (half / part.file.name).write_bytes(b"half")
         os.kill(os.getpid(), signal.SIGKILL)
-    return EMBED(frame, roles, plan, part)
+    return EMBED(frame, roles, fitted, part)
 
 
 @contextmanager
