@@ -26,6 +26,7 @@ BENCHMARKS = {
     "finetune_heads": ["pandas", "matplotlib", "transformers"],
     "finetune_memory": ["pandas", "matplotlib"],
     "fit": ["pandas", "pyarrow", "catboost", "pytabkit"],
+    "fit_shards": ["pandas", "distributed", "pyarrow"],
     "geometry": ["pandas", "matplotlib", "pyarrow", "transformers"],
     "hard": ["pandas", "catboost"],
     "importances": ["pandas", "pyarrow"],

@@ -29,6 +29,7 @@ from sklearn.utils.validation import validate_data
 
 from .._utils.tables import (
     are_row_numbers,
+    counts_rows,
     free_name,
     index_of,
     is_frame,
@@ -66,7 +67,7 @@ def labels_of(X: Any) -> np.ndarray | None:
     """Return the labels of a table's index, (n,), or None if the labels only count rows."""
     if isinstance(X, Embedded):
         return X.row_labels
-    labels = index_of(X)
+    labels = None if counts_rows(X) else index_of(X)
     return None if labels is None or are_row_numbers(labels) else labels
 
 

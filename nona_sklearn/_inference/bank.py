@@ -379,6 +379,12 @@ class NeighborBank:
             names=some_of(self.names, positions),
         )
 
+    def renumbered(self, ids: np.ndarray, next_id: int) -> NeighborBank:
+        """Return a bank whose row with the id i has the id ``ids[i]``; these are ascending."""
+        trend = None if self.trend is None else self.trend.renumbered(ids)
+        new = torch.from_numpy(ids).to(self.ids)[self.ids]
+        return replace(self, ids=new, next_id=torch.tensor(next_id), trend=trend)
+
     def latest(self, n_rows: int | None = None, max_age: float | None = None) -> NeighborBank:
         """Return a bank of the latest rows: so many, and up to an age before the latest."""
         assert self.neighbors.times is not None

@@ -190,16 +190,21 @@ def calibrate_on_rows(
 
 
 def calibrate_on_bank(
-    head: NONAHead | AverageHead, bank: NeighborBank, n_latest: int | None = None
+    head: NONAHead | AverageHead,
+    bank: NeighborBank,
+    n_latest: int | None = None,
+    rows: np.ndarray | None = None,
 ) -> Calibration:
     """Calibrate on the bank's own rows, each without itself or its group.
 
-    With times, they are predicted from earlier rows, and only the latest may count.
+    With times, they are predicted from earlier rows, and only the latest may count. Without
+    `rows`, positions in the bank, a sample of the rows counts.
     """
-    rows = np.arange(len(bank))
-    if n_latest is not None and bank.neighbors.times is not None:
-        rows = bank.neighbors.times.cpu().numpy().argsort(kind="stable")[-n_latest:]
-    rows = np.random.RandomState(0).permutation(rows)[: n_rows_for(len(bank), ERROR_PAIRS)]
+    if rows is None:
+        rows = np.arange(len(bank))
+        if n_latest is not None and bank.neighbors.times is not None:
+            rows = bank.neighbors.times.cpu().numpy().argsort(kind="stable")[-n_latest:]
+        rows = np.random.RandomState(0).permutation(rows)[: n_rows_for(len(bank), ERROR_PAIRS)]
     evaluation, rows = bank.evaluate_rows(head, rows).without_isolated(rows)
     if len(rows) == 0:  # without a known error, the distribution of the targets
         return Calibration()
