@@ -206,7 +206,7 @@ class NetworkTrend(Trend):
 
         The values at the earlier rows stay.
         """
-        embedded = replace(neighbors, embeddings=embed(self.network, rows.encoded))
+        embedded = replace(neighbors, rows=embed(self.network, rows.encoded))
         bank = replace(self.bank, next_id=torch.tensor(ids[0]))
         bank = bank.add(embedded, groups=groups, inputs=rows)
         trend = replace(self, bank=bank)
