@@ -427,7 +427,7 @@ class Evaluation:
                     n_admitted = count_admitted(excluded, len(compared), n_compared)
                 by_l2 = None
                 if self._fades(head):
-                    rows = z.tensor if among is None else z[among]
+                    rows = z if among is None else z[among]
                     masked = excluded if isinstance(excluded, tuple | None) else excluded.of()
                     by_l2 = nearest_by_l2(head, compared, head.metric_part(rows), masked)
                 networks.append(Candidates.of_search(*nearest, n_rows, n_admitted, by_l2))
