@@ -38,7 +38,11 @@ class Cache:
     #: Those of the rows before edits, from which an index is made where it can follow the edits.
     earlier: dict[tuple, list[Index]] = field(default_factory=dict)
     graphs: list[np.ndarray] | None = None  # of a file, until an index is made of them
-    n_rows: int | None = None  # of these graphs
+    n_rows: int = -1  # of these graphs; by default of all rows
+
+    def __post_init__(self):
+        if self.n_rows < 0:
+            self.n_rows = len(self.rows.memory)
 
     def after_edits(self, rows: SharedRows) -> Cache:
         """The cache of the rows after edits."""
@@ -241,7 +245,7 @@ class Neighbors:
             if key[0] == "hnsw":
                 graphs = [index.serialized() for index in indexes if isinstance(index, GraphIndex)]
                 return [graph for graph in graphs if graph is not None] or None
-        is_of_all = self.cache.n_rows in (None, len(self)) and not len(self.rows.gaps)
+        is_of_all = self.cache.n_rows == len(self.rows.memory) and not len(self.rows.gaps)
         return self.cache.graphs if is_of_all else None
 
 
