@@ -159,19 +159,31 @@ class NeighborBank:
                 query_trend=self.trend_of(queries),
                 shifts=self.shifts_at(queries),
             )
-        labels = self.ids if leave_out == "itself" or self.groups is None else self.groups
-        itself = self.neighbors.after(self.neighbors.times, LabelExclusion(labels, labels))
+        return self._evaluate_own(head, slice(None), leave_out, eligibility)
+
+    def _evaluate_own(
+        self,
+        head: NONAHead | AverageHead,
+        rows: Tensor | slice,
+        leave_out: str,
+        eligibility: StoredRule | Tensor | None = None,
+    ) -> Evaluation:
+        """Evaluate a head for some of the bank's rows."""
+        neighbors, ids = self.neighbors, self.ids
+        labels = ids if leave_out == "itself" or self.groups is None else self.groups
+        times, offset = some_of(neighbors.times, rows), neighbors.offset
+        itself = neighbors.after(times, LabelExclusion(labels[rows], labels))
         left_out, shifts = None, None
         if self.trend is not None and leave_out == "itself":
-            shifts = self.shifts_at(None)
+            shifts = self.shifts_at(None, rows)
             if self.trend.leaves_out_single_rows:
-                left_out = LeftOutQueries(self.trend, self.neighbors, self.ids, self.ids)
+                left_out = LeftOutQueries(self.trend, neighbors, ids, ids[rows])
         return Evaluation(
             head,
-            self.neighbors,
-            self.embeddings,
-            self._admit(eligibility, self.neighbors.compared, itself),
-            query_trend=None if self.neighbors.offset is None else self.neighbors.offset.values,
+            neighbors,
+            neighbors.rows[rows],
+            self._admit(eligibility, some_of(neighbors.compared, rows), itself),
+            query_trend=None if offset is None else offset.values[rows],
             left_out=left_out,
             shifts=shifts,
         )
@@ -187,7 +199,7 @@ class NeighborBank:
 
         With times, neighbours are before the limits, (len(rows),), or else before the row.
         """
-        found = self.evaluate(head, leave_out=leave_out)[rows]
+        found = self._evaluate_own(head, torch.as_tensor(rows, device=self.device), leave_out)
         if limits is None:
             return found
         before, exclusion, trend = torch.as_tensor(limits), found.exclusion, found.query_trend
@@ -195,7 +207,9 @@ class NeighborBank:
         assert isinstance(exclusion, TimeExclusion | RuleExclusion)
         exclusion = exclusion.before(before)
         if self.trend is not None and trend is not None:
-            ids, own = self.ids[rows].cpu().numpy(), self._inputs_of(torch.from_numpy(rows))
+            ids, own = self.ids[rows].cpu().numpy(), None
+            if self.input_rows is not None:
+                own = TableRows(self.input_rows[torch.from_numpy(rows)])
             trend = torch.from_numpy(self.trend.of_rows(ids, own, before)).to(trend)
         return replace(found, exclusion=exclusion, query_trend=trend)
 
@@ -256,17 +270,19 @@ class NeighborBank:
         compared = some_of(self.neighbors.compared, torch.from_numpy(rows))
         return replace(evaluation, exclusion=self._admit(eligibility, compared, further))
 
-    def shifts_at(self, queries: Embedded | None) -> TrendShifts | None:
+    def shifts_at(
+        self, queries: Embedded | None, own: Tensor | slice = slice(None)
+    ) -> TrendShifts | None:
         """By how much the trend at queries changes without each row, if that is known.
 
-        None: at its own rows.
+        None: at some of its own rows.
         """
         if self.trend is None or not self.trend.is_solved or self.neighbors.times is not None:
             return None
         rows = self.input_rows
         assert rows is not None
         if queries is None:
-            return TrendShifts(self.trend, self.ids, rows, TableRows(rows.tensor), self.ids)
+            return TrendShifts(self.trend, self.ids, rows, TableRows(rows[own]), self.ids[own])
         assert queries.inputs is not None
         return TrendShifts(self.trend, self.ids, rows, queries.inputs)
 
@@ -294,6 +310,8 @@ class NeighborBank:
     def positions(self, ids: np.ndarray) -> np.ndarray:
         """Positions of ids in the bank, shape of `ids`; a ValueError names unknown ids."""
         own = self.ids.cpu().numpy()
+        if np.array_equal(ids, own):  # of all rows, which a search would take long to find
+            return np.arange(len(own))
         positions = np.searchsorted(own, ids)
         known = positions < len(own)
         known[known] = own[positions[known]] == ids[known]
@@ -387,13 +405,10 @@ class NeighborBank:
         """Return a bank with another trend of the same rows, or of some of them."""
         offset = self.neighbors.offset
         assert offset is not None
-        values = torch.from_numpy(trend.of_rows(self.ids.cpu().numpy(), self._inputs_of()))
+        rows = None if self.input_rows is None else TableRows(self.input_rows)
+        values = torch.from_numpy(trend.of_rows(self.ids.cpu().numpy(), rows))
         neighbors = self.neighbors.with_offset(replace(offset, values=values.to(offset.values)))
         return replace(self, neighbors=neighbors, trend=trend)
-
-    def _inputs_of(self, rows: Tensor | slice = slice(None)) -> TableRows | None:
-        """Return the encoded features of some rows, if they are stored."""
-        return None if self.input_rows is None else TableRows(self.input_rows[rows])
 
     def in_order(self, positions: np.ndarray) -> NeighborBank:
         """Return a bank of the rows at these positions, in this order, with the same trend."""

@@ -26,7 +26,7 @@ from .._utils.validation import import_extra, spans
 from ..attention.functional import Pairs, count_excluded
 from ..ranking import largest, nearest_first
 from ..similarity import SIMILARITIES
-from .shared_rows import GrowingTensor, SharedRows
+from .shared_rows import GrowingTensor, SharedRows, without_rows
 
 KNOWN = "l2", "log_l2", "l1", "dot", "cosine"
 #: Names of algorithms, each with the similarities whose nearest rows it finds. The first two also
@@ -145,6 +145,16 @@ def of_exact_keys(similarity: str, keys: Tensor, like: Tensor) -> Tensor:
     else:
         values = -keys
     return values.clamp(-limits.max, limits.max).to(like.dtype)
+
+
+def exact_keys_of(similarity: str, values: Tensor, d: int) -> Tensor:
+    """The largest keys of similarities, in float32, of rows with d columns."""
+    values = exact(values) - 2.0**-22 * exact(values).abs()
+    if similarity == "l2":
+        return values.square()
+    if similarity == "log_l2":
+        return (-2 * values).exp()
+    return -values * d if similarity == "dot" else -values
 
 
 def _unit(z: Tensor) -> Tensor:
@@ -288,6 +298,21 @@ class BruteIndex(Index):
                 keys[i], positions[i] = keys_of_near[0, :k], near[0, :k]
         similarity = of_exact_keys(self.similarity, keys, query)
         return _filled(similarity.masked_fill(keys == math.inf, -math.inf), positions, k)
+
+
+    def reaching(self, query: Tensor, similarity: Tensor) -> Tensor:
+        """Positions of the rows to which a query is as similar as stated for each row, (n,).
+
+        They are ascending. The similarities are in float32; that of a few rows may be less.
+        """
+        if self._keys is None:
+            self._keys = KEYS[self.similarity](self.rows.memory.tensor)
+        keys = exact_keys_of(self.similarity, similarity, query.shape[1])
+        reached = torch.zeros(len(self), dtype=torch.bool, device=query.device)
+        for one in query.split(1):
+            rounded = without_rows(self._keys(one)[0], self.rows.gaps)
+            reached |= ~(rounded < stored(self._keys.least(one, keys)))  # with NaN
+        return reached.nonzero()[:, 0]
 
 
 class _AtPlaces:

@@ -283,7 +283,10 @@ class LabelExclusion:
     @cached_property
     def _sorted(self) -> tuple[Tensor, Tensor]:
         """Ascending labels of the neighbours, and their positions, for all blocks of queries."""
-        return self.neighbors.sort()
+        labels = self.neighbors
+        if bool((labels[1:] >= labels[:-1]).all()):  # as ids are
+            return labels, torch.arange(len(labels), device=labels.device)
+        return labels.sort()
 
     def isolated(self) -> None:
         return None

@@ -522,6 +522,11 @@ class Candidates:
             n_admitted = n_admitted[:, None].to(positions.device)
         return cls(similarity, positions, n_admitted, nearest)
 
+    @property
+    def depends_on_all(self) -> bool:
+        """Whether weights or adjustments depend on rows beyond them."""
+        return self.n_admitted is not None or self.nearest is not None
+
     def first(self, k: int) -> Candidates:
         """The k nearest of them."""
         assert self.positions is not None
