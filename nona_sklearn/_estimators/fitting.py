@@ -578,7 +578,9 @@ def find_among_features(
     for module in network.head.modules():
         if isinstance(module, NONAHead):
             module.bounds = None  # bounds hold for adjusted targets, not for the trend
-    inner_bank = replace(bank, names=None, numbered=True, target_names=None, levels=None, input_rows=X)
+    inner_bank = replace(
+        bank, names=None, numbered=True, target_names=None, levels=None, input_rows=X
+    )
     trend = NetworkTrend.from_bank(network, inner_bank)
     k = N_ROWS_OF_CLASSES if training.architecture.classifies else N_ROWS
     if is_whole(n_neighbors, 1):

@@ -299,7 +299,6 @@ class BruteIndex(Index):
         similarity = of_exact_keys(self.similarity, keys, query)
         return _filled(similarity.masked_fill(keys == math.inf, -math.inf), positions, k)
 
-
     def reaching(self, query: Tensor, similarity: Tensor) -> Tensor:
         """Positions of the rows to which a query is as similar as stated for each row, (n,).
 

@@ -62,9 +62,7 @@ class Cache:
                 of_file, self.graphs = self.graphs, None
             self.indexes[key] = [
                 (index and index.after_edits(part)) or make(i, part, graph, self.n_rows)
-                for i, (index, part, graph) in enumerate(
-                    zip(earlier, parts, of_file, strict=True)
-                )
+                for i, (index, part, graph) in enumerate(zip(earlier, parts, of_file, strict=True))
             ]
             self.earlier.pop(key, None)
         return self.indexes[key]

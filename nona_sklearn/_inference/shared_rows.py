@@ -100,7 +100,9 @@ class SharedRows:
         """Places of rows at some positions."""
         if not len(self.gaps):
             return positions
-        return positions + torch.searchsorted(self._gaps_before, positions.contiguous(), right=True)
+        return positions + torch.searchsorted(
+            self._gaps_before, positions.contiguous(), right=True
+        )
 
     @cached_property
     def _gaps_before(self) -> Tensor:
