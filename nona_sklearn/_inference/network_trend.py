@@ -233,9 +233,9 @@ class NetworkTrend(Trend):
         )
 
     def without(self, ids: np.ndarray) -> NetworkTrend:
-        """The trend without some rows. The remaining rows that these matter for are predicted anew.
+        """The trend without some rows.
 
-        So are those that added rows matter for.
+        The rows that these matter for are predicted anew, and those that added rows matter for.
         """
         removed = np.flatnonzero(np.isin(self.bank.ids.cpu().numpy(), ids))
         if not len(removed):

@@ -86,7 +86,7 @@ class SharedRows:
         """Some rows as a tensor; or all rows with some columns, by ``rows[..., columns]``."""
         if isinstance(rows, tuple):
             return self.like(self.memory.tensor[rows])
-        if isinstance(rows, Tensor) and not rows.dtype == torch.bool and len(self.gaps):
+        if isinstance(rows, Tensor) and rows.dtype != torch.bool and len(self.gaps):
             return self.memory.tensor[self.places(rows)]
         return self.tensor[rows]
 

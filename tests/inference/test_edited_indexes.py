@@ -118,7 +118,7 @@ def test_rows_of_the_same_scale_are_added_in_place(similarity):
 
 @pytest.mark.parametrize("similarity", ["l2", "log_l2", "dot"])
 def test_keys_are_made_anew_for_another_scale(similarity):
-    """By the scale of a row that has left, or of few that came, rows would be told apart slowly."""
+    """By the scale of rows that have left, or are few, rows would be told apart slowly."""
     rows = SharedRows(torch.cat([normal(300, D), torch.full((1, D), 1e6)]))
     index = make_index("brute", similarity, rows)
     index.query(rows.tensor[:1], 1)
