@@ -20,7 +20,7 @@ from nona_sklearn import NONARegressor
 from .timing import threads, timed
 
 N_ROWS, N_COLUMNS, N_TRAIN, N_EPOCHS = 200_000, 20, 5_000, 3
-N_EDITS, N_SOLVED = 31, 3
+N_EDITS, N_SOLVED = 31, 1
 #: The most milliseconds of an edit in a learned space, and the most of a first prediction.
 MOST_MS, MOST_RATIO = 5.0, 1.5
 MOST_MS_AMONG_FEATURES = 100.0

@@ -141,7 +141,7 @@ def test_bounds_hold_for_added_rows(similarity):
         least = index._keys.least(query.expand(500, D), exact)
         assert (index._keys(query)[0] >= least.float()).all()
     if similarity == "dot":
-        assert index._keys.length >= index._keys.side.tensor.norm(dim=0).max()
+        assert index._keys.length >= index._keys.side.tensor.double().norm(dim=0).max()
 
 
 def test_a_tensor_is_extended_in_place_once():
