@@ -64,7 +64,7 @@ LONG = (  # two seconds and more
     ),
     *("uncertainty", "search", "fit", "onnx", "serving", "geometry", "report", "charts"),
     *("accuracy", "faster", "ablation", "collapse", "as_softmax", "weightings", "raw", "limited"),
-    *("eligibility", "stability", "structure", "places", "bank_edits", "recursion"),
+    *("eligibility", "stability", "structure", "places", "bank_edits", "recursion", "edits"),
 )
 
 

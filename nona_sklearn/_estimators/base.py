@@ -1108,7 +1108,7 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
 
     @property
     def _n_features_out(self):
-        return self.network_.head.metric_part(self.bank_.embeddings[:0]).shape[1]
+        return self.network_.head.metric_part(self.bank_.neighbors.rows.memory.tensor).shape[1]
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

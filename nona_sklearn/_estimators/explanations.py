@@ -609,4 +609,4 @@ def _encode_rows(fitted: Any, X: Any, rows: np.ndarray) -> Tensor:
     """Encode rows of a table for the networks. Rows may repeat."""
     distinct, numbers = np.unique(np.append(0, rows), return_inverse=True)  # never empty
     encoded = TableSource.of_fitted(fitted).encode(_safe_indexing(X, distinct))[numbers[1:]]
-    return encoded.to(fitted.bank_.embeddings.device, EXACT)
+    return encoded.to(fitted.bank_.device, EXACT)

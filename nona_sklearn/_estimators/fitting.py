@@ -543,7 +543,7 @@ def _make_bank(training: Training, algorithm: Any) -> NeighborBank:
         # In a trend, all rows are neighbours of a network.
         rule=None if training.feature_weights is not None else data.rule,
         trend=trend,
-        inputs=inputs,
+        input_rows=inputs,
         ids=torch.as_tensor(selection.indices, device=device),
         next_id=torch.tensor(selection.n_given),
         groups=None if groups is None else torch.from_numpy(groups).to(device),
@@ -569,10 +569,10 @@ def _unseen_rows(
         given = check_table(estimator, validation.X, reset=False, accept_sparse=True)
     queries = embed_rows(network, bank.trend, given, valid.X)
     if valid.times is not None:
-        queries = replace(queries, times=valid.times.to(bank.embeddings.device))
+        queries = replace(queries, times=valid.times.to(bank.device))
     if valid.compared is not None:
         assert data.rule is not None
-        compared = valid.compared.to(bank.embeddings.device)
+        compared = valid.compared.to(bank.device)
         queries = replace(queries, compared=compared, columns=data.rule.columns)
     shape = data.values.shape[1:]
     truth = values_of_new(training.targets, validation.y, len(valid), data.names.targets, shape)
@@ -594,22 +594,24 @@ def find_among_features(
     for module in network.head.modules():
         if isinstance(module, NONAHead):
             module.bounds = None  # bounds hold for adjusted targets, not for the trend
-    inner_bank = replace(bank, names=None, numbered=True, target_names=None, levels=None, inputs=X)
+    inner_bank = replace(
+        bank, names=None, numbered=True, target_names=None, levels=None, input_rows=X
+    )
     trend = NetworkTrend.from_bank(network, inner_bank)
     k = N_ROWS_OF_CLASSES if training.architecture.classifies else N_ROWS
     if is_whole(n_neighbors, 1):
         k = int(n_neighbors)
     head = training.targets.make_head("l1", None, Triangular(k + 1))
     in_units_of_targets(head, training.targets)
-    device = bank.embeddings.device
+    device = bank.device
     weighted = NeighborNetwork(WeightedFeatures(weights), head).to(device).freeze()
     neighbors = replace(
         bank.neighbors,
-        embeddings=embed(weighted, X),
+        rows=embed(weighted, X),
         offset=Offset(trend.left_out, blend.share, blend.kept),
     )
     rule = training.data.rule
-    return weighted, replace(bank, neighbors=neighbors, trend=trend, inputs=X, rule=rule)
+    return weighted, replace(bank, neighbors=neighbors, trend=trend, input_rows=X, rule=rule)
 
 
 def _unknown_levels(training: Training, bank: NeighborBank) -> UnknownLevels | None:

@@ -88,7 +88,7 @@ def query_blocks(fitted: Any, X: Any, with_added: bool = False) -> Iterator[Embe
     """
     bank, source, compared = fitted.bank_, fitted_input(fitted), None
     columns = None if bank.rule is None else bank.rule.columns
-    device, time, levels = bank.embeddings.device, bank.time, bank.unknown_levels
+    device, time, levels = bank.device, bank.time, bank.unknown_levels
     times, added, start = None, None, 0
     for given, encoded in source.blocks(X):
         if start == 0:  # X is valid
@@ -229,7 +229,7 @@ def eligibility_of(
             f"eligibility must be a rule, or a mask of shape {shape}, for the queries and the "
             f"rows of the bank, got shape {mask.shape}"
         )
-    return torch.tensor(mask).to(bank.embeddings.device)
+    return torch.tensor(mask).to(bank.device)
 
 
 def evaluate(

@@ -91,7 +91,7 @@ def permutation_importances(estimator: Any, X: Tensor, table: Any = None) -> np.
     queries = random.permutation(len(positions))[:n_rows]
     rows = positions[queries]
     encoded, source = X[torch.as_tensor(rows)], torch.as_tensor(estimator.features_.source_)
-    unit = estimator.targets_.unit.to(bank.embeddings.device)
+    unit = estimator.targets_.unit.to(bank.device)
     unit = torch.where(unit > 0, unit, torch.inf)  # a constant output does not change
 
     def predict(columns: np.ndarray, orders: np.ndarray) -> Tensor:
@@ -206,7 +206,7 @@ def _refits(
         network = NeighborNetwork(WeightedFeatures(torch.from_numpy(weights)), head)
         network = network.to(positions.device).freeze()
         embeddings = embed(network, bank.inputs[rows])
-        neighbors = replace(bank.neighbors[positions], embeddings=embeddings, offset=None)
+        neighbors = replace(bank.neighbors[positions], rows=embeddings, offset=None)
         exclusion = evaluation.exclusion and evaluation.exclusion.among(positions)
         yield rows, Evaluation(head, neighbors, embed(network, encoded), exclusion)
 
@@ -221,6 +221,6 @@ def _networks(fitted: Any, evaluation: Evaluation) -> Iterator[tuple[np.ndarray,
             f"{type(fitted).__name__}, which would have to be trained anew"
         )
     for head, query, embeddings in networks:
-        neighbors = replace(evaluation.neighbors, embeddings=embeddings, offset=None)
+        neighbors = replace(evaluation.neighbors, rows=embeddings, offset=None)
         alone = Evaluation(head, neighbors, query, evaluation.exclusion)
         yield np.arange(len(neighbors)), alone

@@ -179,9 +179,9 @@ class Evaluation:
         return self.split_by_head[0][0]
 
     @cached_property
-    def split_by_head(self) -> list[tuple[NONAHead, Tensor, Tensor]]:
+    def split_by_head(self) -> list[tuple[NONAHead, Tensor, Any]]:
         """Each network's head, with the queries and the neighbours in its space."""
-        return self.head.split_by_head(self.query, self.neighbors.embeddings)
+        return self.neighbors.split_by_head(self.head, self.query)
 
     # -- all weights of a query ------------------------------------------------------------
 
@@ -350,6 +350,7 @@ class Evaluation:
                 if nearest_rows is not None:
                     candidates = nearest_rows[i][queries]
                 else:
+                    z = z.tensor
                     candidates = compare_all(head, query[queries], z, excluded, self._fades(head))
                 # Weights depend on how finely similarities are rounded where a step is on them.
                 steps_on_similarity = head.step is not None and head.step.on == "similarity"

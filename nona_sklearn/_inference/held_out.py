@@ -135,7 +135,7 @@ def split_networks(
     """The head of every network, and the bank in its space, where few queries build no graph."""
     neighbors = replace(bank.neighbors, algorithm="auto")
     return [
-        (network_head, replace(bank, neighbors=replace(neighbors, embeddings=embeddings)))
+        (network_head, replace(bank, neighbors=replace(neighbors, rows=embeddings)))
         for network_head, _, embeddings in head.split_by_head(bank.embeddings[:0], bank.embeddings)
     ]
 

@@ -22,6 +22,7 @@ from .._utils.validation import some_of, spans, spans_of
 from ..attention.functional import attenuation
 from ..attention.prediction import CandidateRows, ClassRows, distance_of
 from ..weighting.base import normalize
+from .shared_rows import SharedRows
 
 if TYPE_CHECKING:
     from .weighted_rows import WeightedRows
@@ -39,7 +40,7 @@ class TrendShifts:
 
     trend: Trend  # fitted to rows of the bank
     ids: Tensor  # (n,), of the bank's rows
-    inputs: TableRows  # their features
+    inputs: SharedRows  # their features
     of_queries: TableRows
     queries: Tensor | None = None  # (q,)
     #: Changes of the values at rows that are the same for all queries, by their positions.
@@ -73,9 +74,8 @@ class TrendShifts:
 
     def _at(self, rows: Tensor, query_id: int | None) -> Tensor:
         removed, some = self.ids.cpu().numpy(), rows.cpu()
-        changes = self.trend.shifts_of_rows(
-            removed, removed[some.numpy()], self.inputs[some], query_id
-        )
+        features = TableRows(self.inputs[some])
+        changes = self.trend.shifts_of_rows(removed, removed[some.numpy()], features, query_id)
         return torch.from_numpy(changes).to(self.ids.device)
 
 

@@ -562,12 +562,13 @@ def join_shards(
         return None if any(part is None for part in parts) else torch.cat(parts)
 
     are_named = any(bank.names is not None for bank in banks)
-    joined = {name: join(name) for name in ("ids", "levels", "inputs")}
     of_rows = {
         "neighbors": rows,
         "rule": rule,
         "names": join_names(banks) if are_named else None,
-        **joined,
+        "ids": join("ids"),
+        "levels": join("levels"),
+        "input_rows": join("inputs"),
     }
     return SelectedRows(**(vars(empty) | of_rows), queries=queries, candidates=candidates)
 

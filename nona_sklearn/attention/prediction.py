@@ -109,7 +109,7 @@ def nearest_by_l2(
     """Similarity l2 of the nearest neighbour, (q, 1); None if the similarities hold it."""
     if head.similarity in ("l2", "log_l2"):
         return None
-    similarity = l2(query, neighbors)
+    similarity = l2(query, neighbors[:])  # what a bank shares is copied here, if it has gaps
     if excluded is not None:
         similarity[excluded] = -math.inf
     if not len(neighbors):
@@ -521,6 +521,11 @@ class Candidates:
         if n_admitted is not None:
             n_admitted = n_admitted[:, None].to(positions.device)
         return cls(similarity, positions, n_admitted, nearest)
+
+    @property
+    def depends_on_all(self) -> bool:
+        """Whether weights or adjustments depend on rows beyond them."""
+        return self.n_admitted is not None or self.nearest is not None
 
     def first(self, k: int) -> Candidates:
         """The k nearest of them."""

@@ -815,7 +815,7 @@ def test_distributions_hold_all_values_of_a_poor_network(plane, power):
     bank = reg.bank_
     wild = bank.embeddings.clone()
     wild[:, -1] *= 1e3  # what the network holds of each row's target
-    reg.bank_ = replace(bank, neighbors=replace(bank.neighbors, embeddings=wild))
+    reg.bank_ = replace(bank, neighbors=replace(bank.neighbors, rows=wild))
     ends = reg.predict_cdf(X_test, [-1e12, 1e12])
     np.testing.assert_allclose(ends, [[0.0, 1.0]] * len(X_test), atol=1e-9)
     levels = np.array([0.001, 0.01, 0.5, 0.99, 0.999])

@@ -56,6 +56,7 @@ from nona_sklearn._inference.index import (
     TransformerIndex,
     TreeIndex,
     check_algorithm,
+    exact_keys,
     make_index,
 )
 from nona_sklearn._inference.neighbors import (
@@ -70,3 +71,4 @@ from nona_sklearn._inference.neighbors import (
 )
 from nona_sklearn._inference.network_trend import NetworkTrend
 from nona_sklearn._inference.relations import WINDOW, Relation, related_factor
+from nona_sklearn._inference.shared_rows import GrowingTensor, SharedRows

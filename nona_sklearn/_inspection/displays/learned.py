@@ -372,7 +372,7 @@ class StepDisplay(Display):
         """
         model = unwrap(estimator).snapshot()
         embeddings = np.asarray(model.transform(model.stored_rows() if X is None else X))
-        query = torch.from_numpy(embeddings).to(model.estimator.bank_.embeddings.device)
+        query = torch.from_numpy(embeddings).to(model.estimator.bank_.device)
         parts = model.estimator.network_.head.split_by_head(query, query)
         step = parts[0][0].step
         if step is None:
