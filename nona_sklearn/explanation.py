@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -21,7 +21,6 @@ from ._data.sample import Embedded
 from ._data.table_encoder import TableEncoder
 from ._data.table_encoding import TableEncoding
 from ._data.tables import ends_of_outputs
-from ._inference.evaluation import Evaluation
 from ._utils.globe import great_circle
 from ._utils.tables import (
     are_row_numbers,
@@ -35,6 +34,9 @@ from ._utils.tables import (
 )
 from ._utils.threads import cached_property
 from ._utils.validation import is_missing
+
+if TYPE_CHECKING:
+    from ._inference.evaluation import Evaluation
 
 __all__ = [
     "ComparedColumn",

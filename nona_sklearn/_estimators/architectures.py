@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from numbers import Integral
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from sklearn.base import is_classifier
@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from .._data.sample import Rows, Sample
 from .._data.source import RowsSource, SmoothClipScaler, Source, SparseEncoder, TableSource
 from .._data.table_encoder import TableEncoder
-from .._data.training_data import TrainingData
 from .._inference.held_out import (
     KEPT,
     SHARE,
@@ -37,7 +36,6 @@ from .._training.net import LARGE, STEPS_OF_CLASSES
 from .._trend.model_trend import check_model
 from .._utils.validation import MAX_WIDENED, is_whole, real_valued
 from ..embedding import FeatureWeights, MLPEmbedding, PeriodicEmbedding
-from ..softstep import SoftStep
 from ..weighting import make_weighting
 from .parameters import (
     BESIDE_TREND,
@@ -58,6 +56,10 @@ from .parameters import (
     resolve_device,
     step_of,
 )
+
+if TYPE_CHECKING:
+    from .._data.training_data import TrainingData
+    from ..softstep import SoftStep
 
 #: A table is wide with more features per row than this. Components of narrower tables lose more
 #: than they gain.

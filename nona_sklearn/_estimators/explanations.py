@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from numbers import Number
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -19,8 +19,6 @@ from .._data.sample import Embedded, TableRows
 from .._data.source import SparseEncoder, TableSource
 from .._data.table_encoder import TableEncoder
 from .._data.tables import ends_of_outputs, labels_of, labels_of_fit, read_again
-from .._data.targets import ClassTargets
-from .._inference.evaluation import Evaluation
 from .._inference.network_trend import NetworkTrend, values_of
 from .._utils.precision import EXACT
 from .._utils.tables import (
@@ -46,6 +44,10 @@ from .queries import (
     query_names,
     with_rows,
 )
+
+if TYPE_CHECKING:
+    from .._data.targets import ClassTargets
+    from .._inference.evaluation import Evaluation
 
 ROUNDING = 1e-5  # of embeddings in float32, relative to their largest entry
 CALLER_OF_EXPLAIN = 3  # the level of the stack

@@ -6,7 +6,7 @@ import copy
 import math
 from dataclasses import dataclass, replace
 from numbers import Real
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -16,7 +16,6 @@ from torch import Tensor
 from .._data.row_values import normalize_mean
 from .._data.sample import Embedded, Rows, Sample, TableRows
 from .._data.source import largest_entry
-from .._data.splits import Split
 from .._data.table_encoder import TableEncoder
 from .._data.table_encoding import TableEncoding
 from .._data.tables import Names, check_table, column_named, labels_of_fit, names_of_new
@@ -63,9 +62,12 @@ from .._utils.validation import is_whole, naming
 from ..attention.head import NONAHead
 from ..embedding import WeightedFeatures
 from ..weighting import Triangular
-from .architectures import Architecture
 from .parameters import FEATURES, validate_parameters
 from .queries import check_rule, embed_rows, embed_unknown, trained
+
+if TYPE_CHECKING:
+    from .._data.splits import Split
+    from .architectures import Architecture
 
 #: Rows behind a prediction among the features, for numbers and for classes.
 N_ROWS, N_ROWS_OF_CLASSES = 15, 20

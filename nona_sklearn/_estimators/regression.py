@@ -12,7 +12,6 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from .._data.targets import RegressionTargets, bounds_of
-from .._inference.bank import NeighborBank
 from .._inference.calibration import (
     calibrate_on_bank,
     calibrate_on_rows,
@@ -43,6 +42,7 @@ from .queries import (
 )
 
 if TYPE_CHECKING:
+    from .._inference.bank import NeighborBank
     from .._utils.validation import Table
 
 

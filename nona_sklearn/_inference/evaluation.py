@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from threading import Lock
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -21,8 +21,6 @@ from torch import Tensor
 from .._utils.precision import exact
 from .._utils.threads import WORKERS, cached_property
 from .._utils.validation import some_of, spans
-from ..attention.functional import Pairs
-from ..attention.head import AverageHead, NONAHead
 from ..attention.prediction import Candidates, compare_all, nearest_by_l2, rows_of
 from .index import METRICS, Admission
 from .influence import TrendShifts, by_row, changes_with, changes_without, influence_of_block
@@ -36,6 +34,10 @@ from .neighbors import (
     count_admitted,
 )
 from .weighted_rows import WeightedRows
+
+if TYPE_CHECKING:
+    from ..attention.functional import Pairs
+    from ..attention.head import AverageHead, NONAHead
 
 Some = slice | Tensor  # of the queries
 LEAST_QUERY_BLOCK = 32  # fewer queries make a matrix product inefficient

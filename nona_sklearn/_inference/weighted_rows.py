@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import torch
 from scipy import sparse
@@ -10,11 +12,13 @@ from torch.nn import functional as F
 
 from .._utils.threads import cached_property
 from .._utils.validation import sparse_rows
-from ..attention.functional import Excluded
 from ..attention.head import ClassHead
-from ..attention.prediction import CandidateRows
 from ..ranking import nearest_first
-from .neighbors import Exclusion
+
+if TYPE_CHECKING:
+    from ..attention.functional import Excluded
+    from ..attention.prediction import CandidateRows
+    from .neighbors import Exclusion
 
 
 class WeightedRows:
