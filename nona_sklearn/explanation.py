@@ -696,6 +696,13 @@ def rows_of_bank(bank: Any, features: Any) -> np.ndarray:
     return ids
 
 
+def about_stored_row(query: str, name: Any) -> str:
+    """The sentence that tells readers that a query is the stored row `name`."""
+    which = "is a stored row" if query == repr(name) else "has the features of the stored row"
+    row = "" if query == repr(name) else f" {name!r:.100}"
+    return f"{query:.100} {which}{row}, whose own target is part of the prediction"
+
+
 def _listed(values: list) -> str:
     """Return the first values as text for a message."""
     shown = ", ".join(map(repr, values[:N_LISTED]))

@@ -31,6 +31,7 @@ from ..embedding import WeightedFeatures
 from ..explanation import (
     ComparedColumn,
     Explanation,
+    about_stored_row,
     checked_table,
     compare_columns,
     largest_differences,
@@ -137,13 +138,6 @@ def class_names(outputs: Iterable, classes: Iterable) -> list[str]:
 
 
 # -- queries that are rows of the bank ---------------------------------------------------------
-
-
-def about_stored_row(query: str, name: Any) -> str:
-    """Return the sentence that tells readers that a query is the stored row `name`."""
-    which = "is a stored row" if query == repr(name) else "has the features of the stored row"
-    row = "" if query == repr(name) else f" {name!r:.100}"
-    return f"{query:.100} {which}{row}, whose own target is part of the prediction"
 
 
 def _stored_positions(

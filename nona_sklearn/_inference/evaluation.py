@@ -243,11 +243,10 @@ class Evaluation:
 
     def step_sums(self) -> Tensor:
         """Each query's steps, summed over the neighbours, (q,); every head has a step."""
-
-        def mean_sum(rows: WeightedRows) -> Tensor:
-            return torch.stack([part.step_sum() for part in rows.networks]).mean(dim=0)
-
-        return self._of_queries(mean_sum, of_all=True)
+        return self._of_queries(
+            lambda rows: torch.stack([part.step_sum() for part in rows.networks]).mean(dim=0),
+            of_all=True,
+        )
 
     def distances(self) -> Tensor:
         """Euclidean distances to the nearest neighbour in each network's space, (q, K)."""
