@@ -16,12 +16,7 @@ from torch import Tensor, nn
 from .._data.sample import Rows, Sample
 from .._data.source import RowsSource, SmoothClipScaler, Source, SparseEncoder, TableSource
 from .._data.table_encoder import TableEncoder
-from .._inference.held_out import (
-    KEPT,
-    SHARE,
-    SHARE_IN_TREND,
-    Blend,
-)
+from .._inference.held_out import KEPT, SHARE, SHARE_IN_TREND, Blend
 from .._inference.index import ALGORITHMS, check_algorithm, most_found, refuse_too_few
 from .._network.extractor import (
     ExtractorEmbedding,

@@ -21,11 +21,7 @@ from .._data.table_encoder import TableEncoder
 from .._data.tables import ends_of_outputs, labels_of, labels_of_fit, read_again
 from .._inference.network_trend import NetworkTrend, values_of
 from .._utils.precision import EXACT
-from .._utils.tables import (
-    free_name,
-    gather_cells,
-    stack_rows,
-)
+from .._utils.tables import free_name, gather_cells, stack_rows
 from .._utils.validation import spans, table
 from ..embedding import WeightedFeatures
 from ..explanation import (

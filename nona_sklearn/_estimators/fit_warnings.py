@@ -20,14 +20,7 @@ from .._data.tables import as_dense, check_table
 from .._inference.held_out import outputs_by_chance
 from .._inference.relations import Relation, related_factor
 from .._training.loop import most_are_in_vain
-from .._utils.globe import (
-    COORDINATES,
-    LIMITS,
-    N_BLOCKS,
-    block_centers,
-    blocks_of,
-    on_globe,
-)
+from .._utils.globe import COORDINATES, LIMITS, N_BLOCKS, block_centers, blocks_of, on_globe
 from .queries import embed_unknown, trained
 
 if TYPE_CHECKING:

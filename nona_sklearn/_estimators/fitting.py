@@ -14,7 +14,7 @@ from sklearn.utils import check_random_state
 from torch import Tensor
 
 from .._data.row_values import normalize_mean
-from .._data.sample import Embedded, Rows, Sample, TableRows
+from .._data.sample import Embedded, Sample, TableRows
 from .._data.source import largest_entry
 from .._data.table_encoder import TableEncoder
 from .._data.table_encoding import TableEncoding
@@ -33,13 +33,7 @@ from .._inference.held_out import (
     fit_credibility,
     fit_share,
 )
-from .._inference.neighbors import (
-    LabelExclusion,
-    Neighbors,
-    Offset,
-    RuleExclusion,
-    UnknownLevels,
-)
+from .._inference.neighbors import LabelExclusion, Neighbors, Offset, RuleExclusion, UnknownLevels
 from .._inference.network_trend import NetworkTrend
 from .._inference.relations import rows_for_levels, shares_of_unknown
 from .._network.network import NeighborNetwork, average, embed
@@ -179,7 +173,9 @@ def train(
         sample, valid_sample = _beside_additive(trend, data, targets, valid)
     networks = _initial_networks(estimator, architecture, sample, targets, seeds, splits)
     if budget.ends:
-        budget = budget.reserve(_seconds_to_embed(networks, sample.X))
+        some, network = sample.X[:TIMED_ROWS], average(copy.deepcopy(networks)).freeze()
+        seconds = seconds_of(embed, network, some) / len(some) * len(sample.X)
+        budget = budget.reserve(seconds)  # after the networks, all rows are embedded
     trained_networks = train_networks(
         networks, sample, splits, seeds, config, budget, n_jobs, valid=valid_sample
     )
@@ -436,12 +432,6 @@ def _within(
         _, n_at_a_time = workers(config, n_jobs)
         n_networks = budget.n_affordable(n_networks, pace.epoch, n_at_a_time)
     return n_networks, budget
-
-
-def _seconds_to_embed(networks: list[NeighborNetwork], X: Tensor | Rows) -> float:
-    """Return the seconds of embedding all rows, estimated from a few rows."""
-    some, network = X[:TIMED_ROWS], average(copy.deepcopy(networks)).freeze()
-    return seconds_of(embed, network, some) / len(some) * len(X)
 
 
 def _initial_networks(
