@@ -15,7 +15,15 @@ from .._utils.tables import columns_at, is_frame, names_of_columns
 from .._utils.validation import are_missing, object_array
 from ..eligibility import ORDERED, Eligibility, Required
 from .column_spec import codes_of
-from .columns import EPOCH, Column, durations_of, read_as, read_columns, read_strings, seconds_of
+from .columns import (
+    EPOCH,
+    Column,
+    durations_of,
+    read_as,
+    read_columns,
+    read_strings,
+    seconds_of,
+)
 from .tables import as_dense
 
 NO_ROWS = np.zeros(0, dtype=int)

@@ -187,6 +187,15 @@ class Noise:
         return torch.from_numpy(self.scale * drawn / self.shrink)
 
 
+def noises_of(calibration: Calibration, n_outputs: int) -> list[Noise | None]:
+    """The noise of every output; None: there is none."""
+    scales = calibration.noise or (0.0,) * n_outputs
+    errors = calibration.errors or (NORMAL,) * n_outputs
+    return [
+        Noise(scale, shape) if scale else None for scale, shape in zip(scales, errors, strict=True)
+    ]
+
+
 class GridValues:
     """Values of one output, less the predictions, on the grid of a noise.
 
@@ -401,9 +410,7 @@ class Distribution:
         self.evaluation, self.calibration = evaluation, calibration
         self.head = evaluation.one_head
         n_outputs = evaluation.neighbors.columns.shape[1]
-        scales = calibration.noise or (0.0,) * n_outputs
-        shapes = zip(scales, calibration.errors or (NORMAL,) * n_outputs, strict=True)
-        self.noises = [Noise(scale, shape) if scale else None for scale, shape in shapes]
+        self.noises = noises_of(calibration, n_outputs)
 
     def of_outputs(self, rows: WeightedRows) -> Iterator[Discrete | Widened]:
         """Yield each output's distributions of the queries of some rows: they take much memory."""

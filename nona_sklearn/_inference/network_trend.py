@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,13 +19,11 @@ from .._utils.threads import cached_property
 from .._utils.validation import sparse_rows
 from ..attention.head import ClassHead, heads_of
 from ..losses import log
+from .bank import NeighborBank
+from .evaluation import Evaluation
 from .influence import changes_without
-
-if TYPE_CHECKING:
-    from .bank import NeighborBank
-    from .evaluation import Evaluation
-    from .neighbors import Neighbors
-    from .weighted_rows import WeightedRows
+from .neighbors import Neighbors
+from .weighted_rows import WeightedRows
 
 #: Of more rows with weights without end, changes of all values without every row take too much
 #: memory.

@@ -45,12 +45,9 @@ def warn_of_other_order(stacklevel: int = 3, **given: Any) -> None:
         equals = getattr(getattr(given.get(first), "index", None), "equals", None)
         if equals is not None and equals(getattr(argument, "index", None)):
             continue  # pandas compares indexes of many rows fast
-        index = index_of(argument)
-        if index is None:  # of what is no table, such as embedded queries
-            index = getattr(argument, "row_labels", None)
-        if index is None or not len(index):
+        labels = _labels_in(argument)
+        if not labels:
             continue
-        labels = [None if is_missing(label) else label for label in index]
         if not first:
             first, expected = name, labels
         if labels == expected or Counter(labels) != Counter(expected):
@@ -69,6 +66,14 @@ def warn_of_other_order(stacklevel: int = 3, **given: Any) -> None:
             UserWarning,
             stacklevel=stacklevel,
         )
+
+
+def _labels_in(rows: Any) -> list | None:
+    """Return labels of rows, including row numbers; a missing label is None."""
+    labels = index_of(rows)
+    if labels is None:  # of what is no table, such as embedded queries
+        labels = getattr(rows, "row_labels", None)
+    return None if labels is None else [None if is_missing(label) else label for label in labels]
 
 
 # -- columns -------------------------------------------------------------------------------------
