@@ -12,9 +12,7 @@ import torch
 from sklearn.base import ClassNamePrefixFeaturesOutMixin
 from sklearn.utils.validation import check_is_fitted
 
-from .._data.sample import Embedded
 from .._data.tables import Names, labels_of
-from .._inference.bank import NeighborBank
 from .._inference.index import METRICS
 from .._inference.neighbors import MaskExclusion, RuleExclusion
 from .._network.network import NeighborNetwork, from_data, to_data
@@ -56,6 +54,8 @@ from .stability import stability_table
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
+    from .._data.sample import Embedded
+    from .._inference.bank import NeighborBank
     from .._utils.validation import Table
 
 

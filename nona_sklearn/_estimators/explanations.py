@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from numbers import Number
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -19,20 +19,15 @@ from .._data.sample import Embedded, TableRows
 from .._data.source import SparseEncoder, TableSource
 from .._data.table_encoder import TableEncoder
 from .._data.tables import ends_of_outputs, labels_of, labels_of_fit, read_again
-from .._data.targets import ClassTargets
-from .._inference.evaluation import Evaluation
 from .._inference.network_trend import NetworkTrend, values_of
 from .._utils.precision import EXACT
-from .._utils.tables import (
-    free_name,
-    gather_cells,
-    stack_rows,
-)
+from .._utils.tables import free_name, gather_cells, stack_rows
 from .._utils.validation import spans, table
 from ..embedding import WeightedFeatures
 from ..explanation import (
     ComparedColumn,
     Explanation,
+    about_stored_row,
     checked_table,
     compare_columns,
     largest_differences,
@@ -46,6 +41,10 @@ from .queries import (
     query_names,
     with_rows,
 )
+
+if TYPE_CHECKING:
+    from .._data.targets import ClassTargets
+    from .._inference.evaluation import Evaluation
 
 ROUNDING = 1e-5  # of embeddings in float32, relative to their largest entry
 CALLER_OF_EXPLAIN = 3  # the level of the stack
@@ -135,13 +134,6 @@ def class_names(outputs: Iterable, classes: Iterable) -> list[str]:
 
 
 # -- queries that are rows of the bank ---------------------------------------------------------
-
-
-def about_stored_row(query: str, name: Any) -> str:
-    """Return the sentence that tells readers that a query is the stored row `name`."""
-    which = "is a stored row" if query == repr(name) else "has the features of the stored row"
-    row = "" if query == repr(name) else f" {name!r:.100}"
-    return f"{query:.100} {which}{row}, whose own target is part of the prediction"
 
 
 def _stored_positions(

@@ -6,7 +6,7 @@ import copy
 import math
 from dataclasses import dataclass, replace
 from numbers import Real
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -15,9 +15,8 @@ from sklearn.utils import check_random_state
 from torch import Tensor
 
 from .._data.row_values import normalize_mean
-from .._data.sample import Embedded, Rows, Sample, TableRows
+from .._data.sample import Embedded, Sample, TableRows
 from .._data.source import largest_entry
-from .._data.splits import Split
 from .._data.table_encoder import TableEncoder
 from .._data.table_encoding import TableEncoding
 from .._data.tables import Names, check_table, column_named, labels_of_fit, names_of_new
@@ -35,13 +34,7 @@ from .._inference.held_out import (
     fit_credibility,
     fit_share,
 )
-from .._inference.neighbors import (
-    LabelExclusion,
-    Neighbors,
-    Offset,
-    RuleExclusion,
-    UnknownLevels,
-)
+from .._inference.neighbors import LabelExclusion, Neighbors, Offset, RuleExclusion, UnknownLevels
 from .._inference.network_trend import NetworkTrend
 from .._inference.relations import rows_for_levels, shares_of_unknown
 from .._network.network import NeighborNetwork, average, embed
@@ -64,9 +57,12 @@ from .._utils.validation import is_whole, naming
 from ..attention.head import NONAHead
 from ..embedding import WeightedFeatures
 from ..weighting import Triangular
-from .architectures import Architecture
 from .parameters import FEATURES, validate_parameters
 from .queries import check_rule, embed_rows, embed_unknown, trained
+
+if TYPE_CHECKING:
+    from .._data.splits import Split
+    from .architectures import Architecture
 
 #: Rows behind a prediction among the features, for numbers and for classes.
 N_ROWS, N_ROWS_OF_CLASSES = 15, 20
@@ -178,7 +174,9 @@ def train(
         sample, valid_sample = _beside_additive(trend, data, targets, valid)
     networks = _initial_networks(estimator, architecture, sample, targets, seeds, splits)
     if budget.ends:
-        budget = budget.reserve(_seconds_to_embed(networks, sample.X))
+        some, network = sample.X[:TIMED_ROWS], average(copy.deepcopy(networks)).freeze()
+        seconds = seconds_of(embed, network, some) / len(some) * len(sample.X)
+        budget = budget.reserve(seconds)  # after the networks, all rows are embedded
     trained_networks = train_networks(
         networks, sample, splits, seeds, config, budget, n_jobs, valid=valid_sample
     )
@@ -450,12 +448,6 @@ def _within(
         _, n_at_a_time = workers(config, n_jobs)
         n_networks = budget.n_affordable(n_networks, pace.epoch, n_at_a_time)
     return n_networks, budget
-
-
-def _seconds_to_embed(networks: list[NeighborNetwork], X: Tensor | Rows) -> float:
-    """Return the seconds of embedding all rows, estimated from a few rows."""
-    some, network = X[:TIMED_ROWS], average(copy.deepcopy(networks)).freeze()
-    return seconds_of(embed, network, some) / len(some) * len(X)
 
 
 def _initial_networks(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -14,8 +14,6 @@ from torch import Tensor
 
 from .._data.sample import TableRows
 from .._data.table_encoder import TableEncoder
-from .._data.training_data import TrainingData
-from .._inference.bank import NeighborBank
 from .._inference.evaluation import Evaluation
 from .._network.network import NeighborNetwork, embed
 from .._training.progress import with_progress
@@ -26,6 +24,10 @@ from .._utils.tables import gather_cells
 from .._utils.validation import check_fraction, check_integer, spans, table
 from ..embedding import WeightedFeatures
 from .queries import encoded_features, evaluate, explanation_of, fitted_snapshot
+
+if TYPE_CHECKING:
+    from .._data.training_data import TrainingData
+    from .._inference.bank import NeighborBank
 
 NAME = "feature_importances_"
 N_PREDICTIONS = 1024  # in all, unless a column would get fewer than MIN_ROWS

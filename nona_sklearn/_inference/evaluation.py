@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from threading import Lock
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -21,8 +21,6 @@ from torch import Tensor
 from .._utils.precision import exact
 from .._utils.threads import WORKERS, cached_property
 from .._utils.validation import some_of, spans
-from ..attention.functional import Pairs
-from ..attention.head import AverageHead, NONAHead
 from ..attention.prediction import Candidates, compare_all, nearest_by_l2, rows_of
 from .index import METRICS, Admission
 from .influence import TrendShifts, by_row, changes_with, changes_without, influence_of_block
@@ -36,6 +34,10 @@ from .neighbors import (
     count_admitted,
 )
 from .weighted_rows import WeightedRows
+
+if TYPE_CHECKING:
+    from ..attention.functional import Pairs
+    from ..attention.head import AverageHead, NONAHead
 
 Some = slice | Tensor  # of the queries
 LEAST_QUERY_BLOCK = 32  # fewer queries make a matrix product inefficient
@@ -241,11 +243,10 @@ class Evaluation:
 
     def step_sums(self) -> Tensor:
         """Each query's steps, summed over the neighbours, (q,); every head has a step."""
-
-        def mean_sum(rows: WeightedRows) -> Tensor:
-            return torch.stack([part.step_sum() for part in rows.networks]).mean(dim=0)
-
-        return self._of_queries(mean_sum, of_all=True)
+        return self._of_queries(
+            lambda rows: torch.stack([part.step_sum() for part in rows.networks]).mean(dim=0),
+            of_all=True,
+        )
 
     def distances(self) -> Tensor:
         """Euclidean distances to the nearest neighbour in each network's space, (q, K)."""

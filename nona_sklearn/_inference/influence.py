@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from .._data.sample import TableRows
-from .._trend.trend import Trend
 from .._utils.precision import STORED
 from .._utils.validation import some_of, spans, spans_of
 from ..attention.functional import attenuation
-from ..attention.prediction import CandidateRows, ClassRows, distance_of
+from ..attention.prediction import CandidateRows, ClassRows
 from ..weighting.base import normalize
 from .shared_rows import SharedRows
 
 if TYPE_CHECKING:
+    from .._data.sample import TableRows
+    from .._trend.trend import Trend
     from .weighted_rows import WeightedRows
 
 NEGLIGIBLE = 1e-12  # weight: residuals of all rows of less do not change a prediction's digits
@@ -207,8 +207,8 @@ def _attenuation_without(rows: CandidateRows, queries: Tensor, column: Tensor) -
     if fixed or rows.candidates.nearest is not None or similarity.shape[1] < 2:
         return None
     similarities, columns = similarity.topk(2, dim=1)
-    second = replace(rows.candidates, similarity=similarities[:, 1:])
-    changed = attenuation(distance_of(head, second), head.trust_radius)[queries]
+    second = replace(rows, candidates=replace(rows.candidates, similarity=similarities[:, 1:]))
+    changed = attenuation(second.distance, head.trust_radius)[queries]
     return torch.where(column == columns[queries, :1], changed, rows.attenuation[queries])
 
 

@@ -165,9 +165,10 @@ class CandidateRows:
     @cached_property
     def rows(self) -> Tensor | slice:
         """What selects the candidates from tensors of the bank's rows: (q, m), or all."""
-        if self.positions is None:
+        positions = self.candidates.positions
+        if positions is None:
             return slice(None)
-        return self.positions.clamp_max(max(len(self.targets) - 1, 0))
+        return positions.clamp_max(max(len(self.targets) - 1, 0))
 
     @cached_property
     def excluded(self) -> Tensor:
@@ -357,7 +358,12 @@ class CandidateRows:
     @property
     def distance(self) -> Tensor:
         """Euclidean distance to the nearest row, (q, 1); infinite without one."""
-        return distance_of(self.head, self.candidates).to(self.targets.dtype)
+        if self.candidates.nearest is not None:
+            distance = -exact(self.candidates.nearest)
+        else:
+            nearest = exact(self.candidates.similarity.amax(dim=1, keepdim=True))
+            distance = (-nearest).exp() if self.head.similarity == "log_l2" else -nearest
+        return distance.to(self.targets.dtype)
 
     # -- average ---------------------------------------------------------------------------
 
@@ -477,14 +483,6 @@ def average(weights: Tensor, values: Tensor) -> Tensor:
         # A product's last digit may depend on where memory begins, which a mapped file shifts.
         return weights @ values.clone()
     return (weights[:, None] @ values)[:, 0]
-
-
-def distance_of(head: NONAHead, candidates: Candidates) -> Tensor:
-    """Euclidean distance to the nearest candidate, (q, 1) in float64."""
-    if candidates.nearest is not None:
-        return -exact(candidates.nearest)
-    nearest = exact(candidates.similarity.amax(dim=1, keepdim=True))
-    return (-nearest).exp() if head.similarity == "log_l2" else -nearest
 
 
 # -- what rows are, and what a trend makes of them ------------------------------------------------

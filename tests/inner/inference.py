@@ -38,7 +38,6 @@ from nona_sklearn._inference.distribution import (
 from nona_sklearn._inference.evaluation import Evaluation
 from nona_sklearn._inference.held_out import (
     SHARE,
-    HeldOut,
     ValidationRows,
     _number_by_squared_error,
     _share_by_log_loss,

@@ -16,13 +16,7 @@ from ..._utils.validation import are_missing, check_integer, check_lengths, is_w
 from ...pipelines import unwrap
 from ...softstep import STEPS
 from ..answers import OutputAnswers
-from .base import (
-    Display,
-    check_one_output,
-    class_colors,
-    legend_beside,
-    target_name,
-)
+from .base import Display, check_one_output, class_colors, legend_beside, target_name
 
 
 @dataclass(eq=False, repr=False)
