@@ -468,8 +468,9 @@ class TableSource:
                 scaled, dtype=np.float32, ensure_min_samples=0, ensure_all_finite=False
             )
         tensor = torch.tensor(scaled, dtype=STORED)
-        beyond = (~(tensor.abs() <= largest_entry(tensor))).nonzero()
-        if len(beyond):
+        is_near = tensor.abs() <= largest_entry(tensor)
+        if not is_near.all():
+            beyond = (~is_near).nonzero()
             values = np.abs(encoded[:, int(beyond[0, 1])])  # the mean may be infinite
             row = int(np.nanargmax(values))
             raise ValueError(

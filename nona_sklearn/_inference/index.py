@@ -391,6 +391,8 @@ def _slack(d: int, magnitude: Tensor) -> Tensor:
 
 def _filled(similarity: Tensor, positions: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Similarities and positions (q, k), of which fewer than k were found among some rows."""
+    if similarity.shape[1] == k:
+        return similarity, positions
     lacking = 0, k - similarity.shape[1]
     return F.pad(similarity, lacking, value=-math.inf), F.pad(positions, lacking)
 
