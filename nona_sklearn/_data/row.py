@@ -47,6 +47,9 @@ class Row:
         """Return the name of the row in an array, or None."""
         return None if self.label is None else object_array([self.label])
 
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return object_array(self.cells)[None]
+
     def at(self, numbers: Sequence[int]) -> Row:
         """Return the row of the columns that have these numbers."""
         return Row([self.names[j] for j in numbers], [self.cells[j] for j in numbers], self.label)
@@ -90,13 +93,11 @@ def row_of_frame(X: Any, names: list[str] | None) -> Row | None:
     return Row(names, cells, given=X)
 
 
-def row_of_mapping(X: Any, names: list[str] | None) -> Row | None:
+def row_of_mapping(X: Any, names: list[str]) -> Row | None:
     """Return the row that a mapping or a Series is, or None for what is no row.
 
     Raise a ValueError if columns are missing or unknown.
     """
-    if names is None:
-        return None
     label = None
     if nw.dependencies.is_pandas_series(X):
         label, given = X.name, dict(zip(X.index.tolist(), X.tolist(), strict=True))

@@ -39,6 +39,8 @@ from ..explanation import (
     rows_of_bank,
 )
 from .queries import (
+    as_row,
+    as_table,
     encoded_features,
     evaluate,
     explanation_of,
@@ -67,6 +69,7 @@ def explain(
 
     Warn if queries are rows of the bank.
     """
+    X = as_row(estimator, X)
     fitted, evaluation = evaluate(estimator, X, eligibility=eligibility)
     evaluation = with_rows(evaluation, query_names(fitted, X, len(evaluation)))
     explanation = explanation_of(fitted, evaluation, X, n_neighbors)
@@ -90,7 +93,7 @@ def explain(
 
 def explanation_table(fitted: Any, explanation: Explanation, X: Any, features: Any) -> Any:
     """Return the table of an explanation of queries `X`, with the features if they are given."""
-    compared = None if features is None else compare_columns(fitted, X, features)
+    compared = None if features is None else compare_columns(fitted, as_table(fitted, X), features)
     if compared is not None:
         explanation = explanation.with_queries()
     columns = explanation.columns()
@@ -482,7 +485,7 @@ class _Pairs:
         features = checked_table("features", features)
         bank_rows = rows_of_bank(fitted.bank_, features)
         query_rows = bank_rows if X is None else np.arange(len(evaluation))
-        rows = features if X is None else checked_table("X", X)
+        rows = features if X is None else checked_table("X", as_table(fitted, X))
         explanation = explanation_of(fitted, evaluation, X, n_neighbors).of_single_rows()
         neighbor_table = features, bank_rows[explanation.positions]
         query_table = rows, query_rows[explanation.of_query]
