@@ -1,8 +1,6 @@
 """One row of a table is read by its cells, with the results of a frame that is read by columns."""
 
-import copy
 import datetime
-import pickle
 import warnings
 from decimal import Decimal
 
@@ -12,8 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from inner.data import read_by_cells, read_by_columns
 
-from nona_sklearn import NONAClassifier, SoftStepKNeighborsRegressor, TableEncoder, load, save
-from nona_sklearn.eligibility import same
+from nona_sklearn import SoftStepKNeighborsRegressor, TableEncoder
 
 pd = pytest.importorskip("pandas")
 
