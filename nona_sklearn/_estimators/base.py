@@ -41,8 +41,8 @@ from .fit_warnings import warn_if_in_vain, warn_of_relations, warn_unless_conver
 from .fitting import fit_bank, set_fitted, train
 from .parameters import component_of
 from .queries import (
-    eligibility_of,
     as_row,
+    eligibility_of,
     embeddings_of,
     evaluate,
     fitted_snapshot,

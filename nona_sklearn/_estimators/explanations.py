@@ -186,10 +186,10 @@ def _are_equal(evaluation: Evaluation, of_query: np.ndarray, rows: np.ndarray) -
 
 def _may_be_names(labels: np.ndarray, names: np.ndarray) -> bool:
     """Return whether labels may be names of rows: not if only labels or only names are numbers."""
-    are_numbers = [isinstance(name, Number) for name in names.tolist()]
-    if all(isinstance(label, Number) for label in labels):
-        return any(are_numbers)
-    return not all(are_numbers)
+    of_numbers = all(isinstance(label, Number) for label in labels)
+    if names.dtype.kind == "i":  # ids
+        return of_numbers
+    return any(isinstance(name, Number) == of_numbers for name in names)
 
 
 # -- columns beside the lines of a table --------------------------------------------------------

@@ -312,7 +312,8 @@ class SquareKeys:
 
     def __call__(self, query: Tensor, among: Tensor | None = None) -> Tensor:
         side = self.side if among is None else self.side.index_select(1, among)
-        return F.pad(self._around_center(query), (0, 1), value=1.0) @ side
+        query = self._around_center(query)
+        return torch.cat([query, query.new_ones(len(query), 1)], dim=1) @ side
 
     def least(self, query: Tensor, key: Tensor) -> Tensor:
         """The least rounded key, (q,), of any row whose exact key is at most `key` (q,)."""

@@ -295,14 +295,15 @@ class CandidateRows:
         adjusted, *summands_of_models = summands.split(self.targets.shape[1], dim=-1)
         if self.adjustment_scale is not None:
             eta = self.attenuation[queries] if attenuation is None else attenuation
+            shrinkage = self.head.shrinkage
             adjusted = adjusted_mean(
                 adjusted,
                 summands_of_models[0],
                 total,
                 self.query_adjustments[queries][axes],
                 eta[axes],
-                self.head.shrinkage,
-                adjusted.new_tensor(self.head.mean_residual),
+                shrinkage,
+                adjusted.new_tensor(self.head.mean_residual) if shrinkage else 0.0,
             )
         if self.offset is not None:
             assert self.query_trend is not None

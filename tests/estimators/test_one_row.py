@@ -86,7 +86,11 @@ def briefly(fitted, rows):
 def answers(fitted, rows):
     """The answers to queries, an array for each method."""
     queries = [fitted.embed(rows).embeddings.numpy(), fitted.transform(rows)]
-    found = [fitted.predict(rows), *fitted.kneighbors(rows, 3), *fitted.heaviest_neighbors(rows, 3)]
+    found = [
+        fitted.predict(rows),
+        *fitted.kneighbors(rows, 3),
+        *fitted.heaviest_neighbors(rows, 3),
+    ]
     sparse = [fitted.neighbor_weights(rows).toarray()]
     tables = [fitted.explain(rows).iloc[:, 1:], fitted.neighborhood(rows).iloc[:, 1:]]
     more = ["predict_proba"] if hasattr(fitted, "classes_") else ["predict_quantiles", "sample_y"]
