@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Number
 from typing import Any
 
 import narwhals as nw
@@ -14,7 +15,7 @@ import numpy as np
 from scipy.sparse import issparse
 
 from .._utils.tables import select_columns
-from .._utils.validation import import_extra, object_array
+from .._utils.validation import object_array, table
 
 #: pandas' types, beside NumPy's, of columns whose cells are Python objects or NumPy's numbers.
 PLAIN_TYPES = {"str", "string", "boolean", "Float32", "Float64"} | {
@@ -59,9 +60,12 @@ class Row:
         """Return the row as a frame, of pandas unless it was given."""
         if self.given is not None:
             return self.given
-        pandas = import_extra("a row for the model of a trend", "pandas", extra="pandas")
-        index = None if self.label is None else [self.label]
-        return pandas.DataFrame([dict(zip(self.names, self.cells, strict=True))], index)
+        arrays = (
+            np.array([cell]) if isinstance(cell, Number | np.generic) else object_array([cell])
+            for cell in self.cells
+        )
+        frame = table(dict(zip(self.names, arrays, strict=True)))
+        return frame if self.label is None else frame.set_axis(self.row_labels)
 
 
 def row_of_frame(X: Any, names: list[str] | None) -> Row | None:
@@ -98,6 +102,7 @@ def row_of_mapping(X: Any, names: list[str]) -> Row | None:
 
     Raise a ValueError if columns are missing or unknown.
     """
+    given: Mapping[Any, Any]
     label = None
     if nw.dependencies.is_pandas_series(X):
         label, given = X.name, dict(zip(X.index.tolist(), X.tolist(), strict=True))

@@ -227,11 +227,8 @@ class TableEncoding:
             return None
         specs = [self.specs[j] for j in self.categories]
         time_zones = [spec.column.time_zone for spec in specs]
-        X = (
-            X.at(self.categories)
-            if isinstance(X, Row)
-            else columns_at(as_dense(X), self.categories)
-        )
+        is_row = isinstance(X, Row)
+        X = X.at(self.categories) if is_row else columns_at(as_dense(X), self.categories)
         columns = read_columns(X, time_zones)
         levels = [spec.categories(column) for spec, column in zip(specs, columns, strict=True)]
         return np.stack(levels, axis=1)
