@@ -18,9 +18,9 @@ from .timing import threads
 
 N_FITTED, N_ADDED_AT_ONCE = 5000, 50_000
 LEVELS = [3, 4, 5, 6, 7, 8, 9, 10]  # of the categories
-#: Banks: the number of calls, and the most that a prediction takes, in milliseconds and in times
-#: of boosting.
-LIMITS = {5000: (1000, 3.0, 1.5), 200_000: (200, 10.0, 1.5)}
+#: Banks: the number of calls, and the most that a prediction takes, in times of boosting. Among
+#: 200,000 rows, the search by l1 takes most of the time.
+LIMITS = {5000: (1000, 1.5), 200_000: (200, 5.0)}
 MOST_OF_PREDICT = 2.0  # times a prediction, of quantiles and explanations
 
 
@@ -86,7 +86,7 @@ def run(args):
     failed = []
     print(f"{'rows':>8s}  {'method':20s}{'input':8s}{'ms':>8s}{'of boosting':>13s}")
     for n_rows in banks:
-        n_turns, most, most_ratio = LIMITS.get(n_rows, (len(queries), None, None))
+        n_turns, most = LIMITS.get(n_rows, (len(queries), None))
         reg, boosting, categories = fit(n_rows, args.quick)
         of_boosting = for_boosting(queries, categories)
         of_boosting = [of_boosting.iloc[[i]] for i in range(len(queries))]
@@ -105,6 +105,6 @@ def run(args):
         for name in inputs:
             predict = medians["predict", name]
             others = [medians[method, name] for method in ("predict_quantiles", "explain")]
-            if predict > min(most, most_ratio * unit) or max(others) > MOST_OF_PREDICT * predict:
+            if predict > most * unit or max(others) > MOST_OF_PREDICT * predict:
                 failed.append((n_rows, name))
     assert not failed, failed

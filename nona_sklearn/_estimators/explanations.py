@@ -179,6 +179,8 @@ def _are_equal(evaluation: Evaluation, of_query: np.ndarray, rows: np.ndarray) -
     are_equal = np.ones(len(rows), dtype=bool)
     for column in range(queries.shape[1]):  # few pairs are left after two columns
         pairs = np.flatnonzero(are_equal)
+        if not len(pairs):
+            break
         i, j = of_query[pairs], rows[pairs]
         are_equal[pairs] = abs(queries[i, column] - stored[j, column]) <= rounding[i]
     return are_equal
