@@ -36,6 +36,7 @@ BENCHMARKS = {
     "limited": ["pandas"],
     "memory": [],
     "new_levels": ["pandas"],
+    "one_row": ["pandas"],
     "onnx": ["pandas", "onnxruntime", "onnxscript"],
     "paper_ablation": ["pandas"],
     "places": ["pandas"],

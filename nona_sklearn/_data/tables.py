@@ -38,6 +38,7 @@ from .._utils.tables import (
     select_columns,
     target_names_of,
 )
+from .row import Row
 from .row_values import as_array, refuse_fields
 from .sample import Embedded
 
@@ -67,7 +68,10 @@ def labels_of(X: Any) -> np.ndarray | None:
     """Return the labels of a table's index, (n,), or None if the labels only count rows."""
     if isinstance(X, Embedded):
         return X.row_labels
-    labels = None if counts_rows(X) else index_of(X)
+    if isinstance(X, Row):
+        labels = X.row_labels
+    else:
+        labels = None if counts_rows(X) else index_of(X)
     return None if labels is None or are_row_numbers(labels) else labels
 
 

@@ -39,6 +39,7 @@ from .fit_warnings import warn_if_in_vain, warn_of_relations, warn_unless_conver
 from .fitting import fit_bank, set_fitted, train
 from .parameters import component_of
 from .queries import (
+    as_row,
     eligibility_of,
     embeddings_of,
     evaluate,
@@ -297,7 +298,9 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         array([[2, 3],
                [4, 3]])
         """
-        queries = read_queries(fitted_snapshot(self), X, with_added=True)
+        fitted = fitted_snapshot(self)
+        X = as_row(fitted, X)
+        queries = read_queries(fitted, X, with_added=True)
         return replace(queries, row_labels=labels_of(X))
 
     def transform(self, X: Any) -> np.ndarray:

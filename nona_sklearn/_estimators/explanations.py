@@ -34,6 +34,8 @@ from ..explanation import (
     rows_of_bank,
 )
 from .queries import (
+    as_row,
+    as_table,
     encoded_features,
     evaluate,
     explanation_of,
@@ -66,6 +68,7 @@ def explain(
 
     Warn if queries are rows of the bank.
     """
+    X = as_row(estimator, X)
     fitted, evaluation = evaluate(estimator, X, eligibility=eligibility)
     evaluation = with_rows(evaluation, query_names(fitted, X, len(evaluation)))
     explanation = explanation_of(fitted, evaluation, X, n_neighbors)
@@ -89,7 +92,7 @@ def explain(
 
 def explanation_table(fitted: Any, explanation: Explanation, X: Any, features: Any) -> Any:
     """Return the table of an explanation of queries `X`, with the features if they are given."""
-    compared = None if features is None else compare_columns(fitted, X, features)
+    compared = None if features is None else compare_columns(fitted, as_table(fitted, X), features)
     if compared is not None:
         explanation = explanation.with_queries()
     columns = explanation.columns()
@@ -168,6 +171,8 @@ def _are_equal(evaluation: Evaluation, of_query: np.ndarray, rows: np.ndarray) -
     are_equal = np.ones(len(rows), dtype=bool)
     for column in range(queries.shape[1]):  # few pairs are left after two columns
         pairs = np.flatnonzero(are_equal)
+        if not len(pairs):
+            break
         i, j = of_query[pairs], rows[pairs]
         are_equal[pairs] = abs(queries[i, column] - stored[j, column]) <= rounding[i]
     return are_equal
@@ -175,10 +180,10 @@ def _are_equal(evaluation: Evaluation, of_query: np.ndarray, rows: np.ndarray) -
 
 def _may_be_names(labels: np.ndarray, names: np.ndarray) -> bool:
     """Return whether labels may be names of rows: not if only labels or only names are numbers."""
-    are_numbers = [isinstance(name, Number) for name in names.tolist()]
-    if all(isinstance(label, Number) for label in labels):
-        return any(are_numbers)
-    return not all(are_numbers)
+    of_numbers = all(isinstance(label, Number) for label in labels)
+    if names.dtype.kind == "i":  # ids
+        return of_numbers
+    return any(isinstance(name, Number) == of_numbers for name in names)
 
 
 # -- columns beside the lines of a table --------------------------------------------------------
@@ -474,7 +479,7 @@ class _Pairs:
         features = checked_table("features", features)
         bank_rows = rows_of_bank(fitted.bank_, features)
         query_rows = bank_rows if X is None else np.arange(len(evaluation))
-        rows = features if X is None else checked_table("X", X)
+        rows = features if X is None else checked_table("X", as_table(fitted, X))
         explanation = explanation_of(fitted, evaluation, X, n_neighbors).of_single_rows()
         neighbor_table = features, bank_rows[explanation.positions]
         query_table = rows, query_rows[explanation.of_query]

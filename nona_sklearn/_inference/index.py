@@ -434,7 +434,8 @@ class SquareKeys(ScaledKeys):
 
     def __call__(self, query: Tensor, among: Tensor | None = None) -> Tensor:
         side = self.side.tensor if among is None else self.side.tensor.index_select(1, among)
-        return F.pad(self._coordinates(query), (0, 1), value=1.0) @ side
+        query = self._coordinates(query)
+        return torch.cat([query, query.new_ones(len(query), 1)], dim=1) @ side
 
     def least(self, query: Tensor, key: Tensor) -> Tensor:
         """The least rounded key, (q,), of any row whose exact key is at most `key` (q,)."""
@@ -532,6 +533,8 @@ def _slack(d: int, magnitude: Tensor) -> Tensor:
 
 def _filled(similarity: Tensor, positions: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Similarities and positions (q, k), of which fewer than k were found among some rows."""
+    if similarity.shape[1] == k:
+        return similarity, positions
     lacking = 0, k - similarity.shape[1]
     return F.pad(similarity, lacking, value=-math.inf), F.pad(positions, lacking)
 

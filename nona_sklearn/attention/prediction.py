@@ -189,7 +189,7 @@ class CandidateRows:
         One candidate of every query, (q, 1), may be left out.
         """
         similarity, excluded = self.candidates.similarity[queries], None
-        n_columns, most = similarity.shape[1], self.head.n_neighbors
+        n_columns, most = similarity.shape[1], self.head.max_neighbors
         n_admitted = self.candidates.n_admitted
         if n_admitted is not None:
             n_admitted = n_admitted[queries] - int(leaving is not None)
@@ -199,6 +199,8 @@ class CandidateRows:
             if leaving is not None:
                 excluded = excluded.scatter(1, leaving, True)
             similarity = similarity.masked_fill(excluded, 0.0)  # no NaN
+        if self.head.weighting.ties:  # of equally near rows, more may have weight
+            most = self.head.n_neighbors
         if not isinstance(rows, slice) and leaving is None and most is not None:
             # Nearest first, so that the rows beyond need not be ranked to have no weight.
             similarity, rows = similarity[:, :most], rows[:, :most]
@@ -216,6 +218,8 @@ class CandidateRows:
         )
         if not self.training:  # sums of weights are 1 in the precision of the targets
             weights = normalize(weights.to(self.targets.dtype))
+        if weights.shape[1] == n_columns:
+            return weights
         return F.pad(weights, (0, n_columns - weights.shape[1]))
 
     weights = cached_property(weigh)  # of all candidates
@@ -255,7 +259,7 @@ class CandidateRows:
 
         :meth:`adjust` takes them of rows, or their weighted mean.
         """
-        targets = self.targets[rows]
+        targets = select(self.targets, rows)
         if not self.adjusts:
             return targets
         if self.training:  # y - g is all that is needed
@@ -269,7 +273,7 @@ class CandidateRows:
                 residuals = residuals.take_along_dim(rows[..., None], dim=1)
             parts = [*(part.expand(*residuals.shape[:-1], -1) for part in parts), residuals]
         elif self.offset is not None:
-            parts.append(targets - self.offset.values[rows])
+            parts.append(targets - select(self.offset.values, rows))
         return torch.cat(parts, dim=-1)
 
     def adjust(
@@ -292,14 +296,15 @@ class CandidateRows:
         adjusted, *summands_of_models = summands.split(self.targets.shape[1], dim=-1)
         if self.adjustment_scale is not None:
             eta = self.attenuation[queries] if attenuation is None else attenuation
+            shrinkage = self.head.shrinkage
             adjusted = adjusted_mean(
                 adjusted,
                 summands_of_models[0],
                 total,
                 self.query_adjustments[queries][axes],
                 eta[axes],
-                self.head.shrinkage,
-                adjusted.new_tensor(self.head.mean_residual),
+                shrinkage,
+                adjusted.new_tensor(self.head.mean_residual) if shrinkage else 0.0,
             )
         if self.offset is not None:
             assert self.query_trend is not None
@@ -323,7 +328,7 @@ class CandidateRows:
     def _adjustments(self, embeddings: Tensor, rows: Tensor | slice = slice(None)) -> Tensor:
         """Adjustments g of rows, (..., c), in units of the targets."""
         assert self.adjustment_scale is not None
-        g = self.head.adjustments(embeddings)[rows]
+        g = select(self.head.adjustments(embeddings), rows)
         return self.adjustment_scale * (g if self.training else g.to(self.targets.dtype))
 
     @cached_property
@@ -475,6 +480,13 @@ class ClassRows(CandidateRows):
 def rows_of(head: NONAHead, *columns: Any, **options: Any) -> CandidateRows:
     """Return the candidates of a head, whose targets are numbers or classes."""
     return head._rows_class(head, *columns, **options)
+
+
+def select(values: Tensor, rows: Tensor | slice) -> Tensor:
+    """Values (n, c) of rows, (m, c) or (q, m, c), in less time than by an index."""
+    if isinstance(rows, slice):
+        return values[rows]
+    return values.index_select(0, rows.flatten()).view(*rows.shape, values.shape[1])
 
 
 def average(weights: Tensor, values: Tensor) -> Tensor:
