@@ -70,8 +70,10 @@ def labels_of(X: Any) -> np.ndarray | None:
         return X.row_labels
     if isinstance(X, Row):
         labels = X.row_labels
+    elif counts_rows(X):
+        return None
     else:
-        labels = None if counts_rows(X) else index_of(X)
+        labels = index_of(X)
     return None if labels is None or are_row_numbers(labels) else labels
 
 

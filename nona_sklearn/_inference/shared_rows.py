@@ -90,6 +90,10 @@ class SharedRows:
             return self.memory.tensor[self.places(rows)]
         return self.tensor[rows]
 
+    def index_select(self, dim: int, positions: Tensor) -> Tensor:
+        """Rows at some positions, (m,), of dimension 0."""
+        return self.memory.tensor.index_select(dim, self.places(positions))
+
     def like(self, memory: Tensor) -> SharedRows:
         """Other columns of the same rows, given in all places, (n_places, d')."""
         return SharedRows(memory, self.gaps, self.origin)
