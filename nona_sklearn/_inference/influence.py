@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from .._data.sample import TableRows
 from .._utils.precision import STORED
 from .._utils.validation import some_of, spans, spans_of
 from ..attention.functional import attenuation
@@ -23,7 +24,6 @@ from ..weighting.base import normalize
 from .shared_rows import SharedRows
 
 if TYPE_CHECKING:
-    from .._data.sample import TableRows
     from .._trend.trend import Trend
     from .weighted_rows import WeightedRows
 
