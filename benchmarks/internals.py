@@ -26,6 +26,7 @@ from nona_sklearn._estimators.regression import NeighborRegressor
 from nona_sklearn._inference.bank import NeighborBank
 from nona_sklearn._inference.neighbors import Neighbors
 from nona_sklearn._network.network import Concatenation, embed
+from nona_sklearn._scaling import building
 from nona_sklearn._training import loop
 from nona_sklearn._training.loop import run_epochs
 from nona_sklearn._training.net import NEIGHBOR_POOLS, BatchPool, DatasetPool, MemoryPool
@@ -57,6 +58,7 @@ __all__ = [
     "make_bank",
     "perturbed_start",
     "pool_in_place_of_memory",
+    "samples_of_shards",
 ]
 
 
@@ -433,3 +435,17 @@ def pool_in_place_of_memory(pool):
         yield
     finally:
         NEIGHBOR_POOLS["memory"] = usual
+
+
+@contextmanager
+def samples_of_shards():
+    """Yield a list, to which every call of fit_shards appends the row numbers of its sample."""
+    drawn, draw = [], building.draw_sample
+
+    def draw_and_note(*args):
+        rows, sample = draw(*args)
+        drawn.append(rows)
+        return rows, sample
+
+    with patch.object(building, "draw_sample", draw_and_note):
+        yield drawn

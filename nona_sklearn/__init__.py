@@ -23,6 +23,7 @@ from ._inspection.survival_report import SurvivalReport
 from ._network.extractor import FeatureExtractor
 from ._persistence.file import load, save
 from ._persistence.onnx import export_onnx, onnx_inputs
+from ._scaling.building import fit_shards
 from ._scaling.sharded import ShardedNeighbors, save_shards
 from ._version import __version__ as __version__
 from .attention import ClassHead, NONAHead, neighbor_attention, neighbor_weights
@@ -60,6 +61,7 @@ __all__ = [
     "counterfactuals",
     "explore",
     "export_onnx",
+    "fit_shards",
     "load",
     "neighbor_attention",
     "neighbor_weights",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -21,7 +21,6 @@ from ._data.sample import Embedded
 from ._data.table_encoder import TableEncoder
 from ._data.table_encoding import TableEncoding
 from ._data.tables import ends_of_outputs
-from ._inference.evaluation import Evaluation
 from ._utils.globe import great_circle
 from ._utils.tables import (
     are_row_numbers,
@@ -35,6 +34,9 @@ from ._utils.tables import (
 )
 from ._utils.threads import cached_property
 from ._utils.validation import is_missing
+
+if TYPE_CHECKING:
+    from ._inference.evaluation import Evaluation
 
 __all__ = [
     "ComparedColumn",
@@ -692,6 +694,13 @@ def rows_of_bank(bank: Any, features: Any) -> np.ndarray:
             f"{int(bank.next_id)} in all, got {n_rows}"
         )
     return ids
+
+
+def about_stored_row(query: str, name: Any) -> str:
+    """The sentence that tells readers that a query is the stored row `name`."""
+    which = "is a stored row" if query == repr(name) else "has the features of the stored row"
+    row = "" if query == repr(name) else f" {name!r:.100}"
+    return f"{query:.100} {which}{row}, whose own target is part of the prediction"
 
 
 def _listed(values: list) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import wraps
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from scipy.special import ndtr
@@ -35,7 +35,9 @@ from ._estimators.queries import drop_isolated
 from ._estimators.regression import NeighborRegressor
 from ._utils.threads import snapshot
 from ._utils.validation import check_choice, check_flag, check_levels, check_numbers
-from .explanation import Explanation
+
+if TYPE_CHECKING:
+    from .explanation import Explanation
 
 #: Attributes with the estimators of models that combine several, or change predictions.
 SEVERAL = "calibrated_classifiers_[0].estimator", "estimators_[0]"

@@ -12,6 +12,7 @@ from torch.nn import functional as F
 __all__ = ["largest", "nearest_first", "outside_nearest"]
 
 GROUP = 16  # values that are represented by their largest in a first search
+FEW_VALUES = 2**14  # of which `topk` is as fast
 
 
 def largest(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
@@ -38,7 +39,7 @@ def largest(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
     (tensor([[63., 62.]]), tensor([[63, 62]]))
     """
     q, n = values.shape
-    if k * GROUP >= n:
+    if k * GROUP >= n or q * n <= FEW_VALUES:
         return values.topk(k, dim=1)
     n_groups = n // GROUP
     whole = n_groups * GROUP  # the rest, less than a group, is searched with the best groups

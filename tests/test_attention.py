@@ -381,6 +381,9 @@ def test_leave_one_out_is_finite_on_any_table(entries, step, params, similarity,
         ({"weighting": None}, "weighting must be one of .*, got None"),
         ({"weighting": SparseSoftmax}, "weighting must be one of .*, got <class"),
         ({"weighting": "uniform"}, "weighting='uniform' needs a step or n_neighbors, got neither"),
+        ({"learn_temperature": "no"}, "learn_temperature must be True or False, got 'no'"),
+        ({"step": "s1"}, "step must be a SoftStep or None, got 's1'"),
+        ({"n_adjusted": 1.5}, r"n_adjusted must be an integer of at least 0, got 1\.5"),
     ],
 )
 def test_bad_parameters(kwargs, message):
@@ -477,16 +480,3 @@ def test_targets_keep_their_gradient_in_training(problem):
     NONAHead()(query, neighbors, y.requires_grad_()).sum().backward()
     weights = NONAHead().neighbor_weights(query, neighbors)
     torch.testing.assert_close(y.grad, weights.sum(dim=0))
-
-
-@pytest.mark.parametrize(
-    ("params", "message"),
-    [
-        ({"learn_temperature": "no"}, "learn_temperature must be True or False, got 'no'"),
-        ({"step": "s1"}, "step must be a SoftStep or None, got 's1'"),
-        ({"n_adjusted": 1.5}, r"n_adjusted must be an integer of at least 0, got 1\.5"),
-    ],
-)
-def test_invalid_parameters_of_a_head_are_errors(params, message):
-    with pytest.raises(ValueError, match=message):
-        NONAHead(**params)

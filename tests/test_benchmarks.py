@@ -51,10 +51,20 @@ def kept_files():
 
 
 LONG = (  # two seconds and more
-    *("predict", "shards", "large", "saving", "memory", "synthetic", "pictures", "classes"),
+    *(
+        "predict",
+        "shards",
+        "fit_shards",
+        "large",
+        "saving",
+        "memory",
+        "synthetic",
+        "pictures",
+        "classes",
+    ),
     *("uncertainty", "search", "fit", "onnx", "serving", "geometry", "report", "charts"),
     *("accuracy", "faster", "ablation", "collapse", "as_softmax", "weightings", "raw", "limited"),
-    *("eligibility", "stability", "structure", "places", "bank_edits", "recursion"),
+    *("eligibility", "stability", "structure", "places", "bank_edits", "recursion", "edits"),
 )
 
 

@@ -20,7 +20,7 @@ KEYWORDS = {
     "places": "latitude, longitude, coordinates, spatial cross-validation, map, geography",
     "references": "cite, citation, bibliography, paper",
     "saving": "save model, load model, pickle, joblib, onnx, safetensors, skops",
-    "scaling": "large data, memory, dask, shards, distributed, faiss, approximate search",
+    "scaling": "large data, memory, dask, parquet, shards, distributed, faiss, approximate search",
     "serving": "deployment, production, fastapi, mlflow, rest api",
     "survival": "censoring, kaplan-meier, cox, time to event, hazard, churn, scikit-survival",
     "tables": "missing values, categorical features, categories, dates, encoding, preprocessing",

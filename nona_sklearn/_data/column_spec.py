@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,7 +15,7 @@ from sklearn.preprocessing import OneHotEncoder, TargetEncoder
 
 from .._utils.globe import EARTH_RADIUS
 from .._utils.storable import storable
-from .._utils.threads import snapshot
+from .._utils.threads import cached_property, snapshot
 from .._utils.validation import naming, object_array
 from .columns import SHOWN, Column, read_as
 
@@ -55,8 +55,33 @@ def columns_of_targets(encoded: np.ndarray) -> np.ndarray | None:
     return None if columns.shape[1] > MOST_TARGETS else columns
 
 
+class CodedLevels:
+    """Look up rows that stand for the levels of categories."""
+
+    levels_: Any  # the stored levels of the categories, lists in a list
+
+    @property
+    def rows_of_levels(self) -> list[np.ndarray]:
+        """Return each category's rows (n_levels + 1, k); the last is of a level not stored."""
+        raise NotImplementedError
+
+    @cached_property
+    def _lookups(self) -> list[tuple[dict[Any, int], np.ndarray]]:
+        return [*zip(map(numbers_of, self.levels_), self.rows_of_levels, strict=True)]
+
+    def look_up(self, levels: np.ndarray) -> list[np.ndarray]:
+        """Return the rows (n, k) of each category's levels, given levels (n, n_categories)."""
+        return [
+            rows[[code_of.get(level, -1) for level in column]]
+            for (code_of, rows), column in zip(self._lookups, levels.T, strict=True)
+        ]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_lookups"}
+
+
 @storable
-class LevelEncoder:
+class LevelEncoder(CodedLevels):
     """Encode a level of a category as its mean target, shrunk towards the overall mean.
 
     A level that has one training row, or that was not in fit, has the overall mean.
@@ -67,7 +92,7 @@ class LevelEncoder:
     def fit_transform(self, levels: np.ndarray, targets: np.ndarray) -> np.ndarray:
         """Return cross-fitted levels (n, n_categories) as (n, n_targets * n_categories)."""
         self._fit(levels, targets)
-        return cross_fit(LevelEncoder()._fit, levels, targets)
+        return cross_fit(lambda *rows: LevelEncoder()._fit(*rows), levels, targets)
 
     def _fit(self, levels: np.ndarray, targets: np.ndarray) -> Callable[[Any], np.ndarray]:
         encoder = TargetEncoder(target_type="continuous").set_output(transform="default")
@@ -93,9 +118,14 @@ class LevelEncoder:
             encoder.categories_ = categories
         return copied
 
+    @property
+    def rows_of_levels(self) -> list[np.ndarray]:
+        columns = ([np.append(m, e.target_mean_) for m in e.encodings_] for e in self.encoders_)
+        return [np.stack(of_targets, axis=1) for of_targets in zip(*columns, strict=True)]
+
     def transform(self, levels: np.ndarray) -> np.ndarray:
-        """Return new rows, (n, n_targets * n_categories), encoded from all training rows."""
-        return np.hstack([encoder.transform(levels) for encoder in self.encoders_])
+        """Return rows, (n, n_targets * n_categories), encoded from all training rows."""
+        return np.stack(self.look_up(levels), axis=2).reshape(len(levels), -1)
 
     def names(self, names: list[str]) -> list[str]:
         """Return the names of the encoded columns, given the names of the categories."""
@@ -105,7 +135,7 @@ class LevelEncoder:
 
 
 @storable
-class FrequentLevels:
+class FrequentLevels(CodedLevels):
     """One-hot encode frequent levels of categories; rare and unknown levels share one column.
 
     Rare levels are not stored, so that a file does not contain the name of a single row. Without
@@ -143,22 +173,22 @@ class FrequentLevels:
 
     def with_levels(self, levels: list[list[Any]]) -> FrequentLevels:
         """Return a copy with the given levels."""
-        copied = snapshot(self)
-        copied.levels_ = levels
+        copied = FrequentLevels()
+        vars(copied).update(self.__getstate__() | {"levels_": levels})
         return copied
+
+    @property
+    def rows_of_levels(self) -> list[np.ndarray]:
+        shares = self.shares_ or [[0.0] * len(frequent) for frequent in self.levels_]
+        units = [np.eye(len(of_levels) + 1) for of_levels in shares]
+        return [
+            rows if has_rare else np.vstack([rows[:-1, :-1], of_levels])
+            for rows, has_rare, of_levels in zip(units, self.has_rare_, shares, strict=True)
+        ]
 
     def transform(self, levels: np.ndarray) -> np.ndarray:
         """Return encoded rows, (n, n_columns), of levels (n, n_categories)."""
-        shares = self.shares_ or [[0.0] * len(frequent) for frequent in self.levels_]
-        columns = codes_of(self.levels_, levels).T
-        blocks = []
-        for level_shares, has_rare, codes in zip(shares, self.has_rare_, columns, strict=True):
-            # The last row encodes code -1, a level that is not stored.
-            rows = np.eye(len(level_shares) + 1)
-            if not has_rare:
-                rows = np.vstack([rows[:-1, :-1], level_shares])
-            blocks.append(rows[codes])
-        return np.hstack(blocks)
+        return np.hstack(self.look_up(levels))
 
     def names(self, names: list[str]) -> list[str]:
         """Return the names of the encoded columns, given the names of the categories."""
@@ -174,11 +204,15 @@ def _name_of_level(name: str, level: Any) -> str:
     return f"{name}_missing" if level is None else f"{name}_{level}"
 
 
+def numbers_of(levels: Iterable[Any]) -> dict[Any, int]:
+    """Return the numbers of levels in their order."""
+    return {level: i for i, level in enumerate(levels)}
+
+
 def codes_of(levels: list[list[Any]], values: np.ndarray) -> np.ndarray:
     """Return codes of values (n, n_categories) in the categories' levels; -1 for no level."""
     codes = np.empty(values.shape, dtype=np.int32)
-    for j, category_levels in enumerate(levels):
-        code_of = {level: i for i, level in enumerate(category_levels)}
+    for j, code_of in enumerate(map(numbers_of, levels)):
         codes[:, j] = [code_of.get(value, -1) for value in values[:, j]]
     return codes
 
@@ -392,7 +426,7 @@ class ColumnSpec:
         if self.parts:
             return np.stack([CALENDAR[part](column.values) for part in self.parts], axis=1)
         if self.column.levels is not None:
-            rank = {level: i for i, level in enumerate(self.column.levels)}
+            rank = numbers_of(self.column.levels)
             return np.array([[rank.get(value, np.nan)] for value in column.values], dtype=float)
         return column.values[:, None]
 

@@ -19,9 +19,12 @@ import numpy as np
 from .._utils.storable import storable
 from .._utils.tables import INEXACT, to_objects
 from .._utils.validation import are_missing, object_array
+from .row import Level, Row
 from .row_values import row_values
 
 SHOWN = 80  # characters of a value in a message
+NUMPY_TIMES = np.datetime64, np.timedelta64
+PLAIN_NUMBERS = float, int, np.floating, np.integer, np.bool_
 SECOND, EPOCH = np.timedelta64(1, "s"), np.datetime64(0, "us")
 
 #: Types of Python objects in a column. Durations come first, since NumPy's are also integers.
@@ -136,13 +139,19 @@ def read_columns(
 
     Of ignored columns, given by number, no value is read.
     """
-    in_array = isinstance(X, np.ndarray)
-    columns: Iterable = X.T if in_array else nw.from_native(X, eager_only=True).iter_columns()
-    read: Callable[..., Column] = _read_array if in_array else _read_series
-    for j, (values, zone) in enumerate(zip(columns, time_zones or repeat(None), strict=False)):
-        name = j if in_array else values.name
+    columns: Iterable
+    read: Callable[..., Column]
+    if isinstance(X, Row):
+        columns, read = zip(X.names, X.cells, strict=True), _read_cell
+    elif isinstance(X, np.ndarray):
+        columns, read = enumerate(X.T), _read_array
+    else:
+        frame = nw.from_native(X, eager_only=True)
+        columns, read = ((values.name, values) for values in frame.iter_columns()), _read_series
+    pairs = zip(columns, time_zones or repeat(None), strict=False)
+    for j, ((name, values), zone) in enumerate(pairs):
         if j in ignored:
-            yield Column(name, "ignored", np.full(len(values), np.nan))
+            yield Column(name, "ignored", np.full(len(X), np.nan))
             continue
         try:
             yield read(name, values, zone)
@@ -241,6 +250,20 @@ def _read_array(name: Any, values: np.ndarray, time_zone: str | None) -> Column:
     return _read_categories(name, values)
 
 
+def _read_cell(name: Any, cell: Any, time_zone: str | None) -> Column:
+    """Return the cell of a row as a column."""
+    if isinstance(cell, str):
+        return _read_strings(name, object_array([cell]), time_zone)
+    if isinstance(cell, Level):
+        levels = _as_objects(object_array([cell.value]))
+        return _empty_column(name, 1) if levels[0] is None else _read_categories(name, levels)
+    if isinstance(cell, NUMPY_TIMES):
+        return _read_array(name, np.array([cell]), time_zone)
+    if isinstance(cell, PLAIN_NUMBERS):
+        return _read_numbers(name, np.array([cell], np.float64))
+    return _read_array(name, object_array([cell]), time_zone)
+
+
 def _as_objects(values: np.ndarray) -> np.ndarray:
     """Return a copy of the values as Python objects, None where they are missing."""
     values = values.astype(object)
@@ -269,6 +292,8 @@ def _empty_column(name: Any, n_rows: int) -> Column:
 
 def _read_numbers(name: Any, values: np.ndarray) -> Column:
     values = values.astype(np.float64)
+    if len(values) and np.isfinite(values).all():
+        return Column(name, "number", values)
     infinite = values[np.isinf(values)]
     if len(infinite):
         raise ValueError(

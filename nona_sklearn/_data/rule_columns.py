@@ -24,6 +24,7 @@ from .columns import (
     read_strings,
     seconds_of,
 )
+from .row import Row
 from .tables import as_dense
 
 NO_ROWS = np.zeros(0, dtype=int)
@@ -235,7 +236,9 @@ def _select(
 ) -> list[Column]:
     """Return the named columns of a table, in this order, with dates in the given time zones."""
     X, names = as_dense(X), [*names]
-    if not is_frame(X):
+    if isinstance(X, Row):
+        given = X.names
+    elif not is_frame(X):
         X = np.asarray(X)
         given = [*range(X.shape[1])]
     else:
@@ -245,7 +248,9 @@ def _select(
             raise ValueError(
                 f"eligibility must compare columns of X, such as {given[:N_LISTED]}, got {name!r}"
             )
-    read = read_columns(columns_at(X, [given.index(name) for name in names]), time_zones)
+    numbers = [given.index(name) for name in names]
+    X = X.at(numbers) if isinstance(X, Row) else columns_at(X, numbers)
+    read = read_columns(X, time_zones)
     return [replace(column, name=name) for name, column in zip(names, read, strict=True)]
 
 

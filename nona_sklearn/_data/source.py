@@ -29,10 +29,11 @@ from .._utils.storable import storable
 from .._utils.tables import rows_of
 from .._utils.validation import EMBED_BLOCK, spans
 from .column_spec import columns_of_targets, cross_fit
+from .row import Row, row_of_frame
 from .sample import Rows
 from .table_encoder import TableEncoder, fit_encoder
 from .table_encoding import TableEncoding
-from .tables import as_dense, check_table, read_again, refuse_no_table
+from .tables import as_dense, check_table, labels_of_fit, read_again, refuse_no_table
 
 LARGEST = 1e300  # largest scaled value before clipping, so that no square is infinite
 SMALLEST = 1e-150  # smallest spread whose square float64 holds
@@ -396,11 +397,18 @@ class TableSource:
     def blocks(self, X: Any) -> Iterator[tuple[Any, Tensor]]:
         """Yield blocks of validated queries, as given and encoded, (n_block, n_features)."""
         encoding = self.encoding
+        if (row := self._row(X)) is not None:
+            yield row, self._scale(encoding.transform(row), 0)
+            return
         contents = encoding.contents if isinstance(encoding, TableEncoding) else ()
         X = check_table(self.estimator, X, reset=False, contents=contents, accept_sparse=True)
         for rows in spans(_num_samples(X), EMBED_BLOCK):
             given = rows_of(X, rows)
             yield given, self._scale(encoding.transform(given), rows.start)
+
+    def _row(self, X: Any) -> Row | None:
+        """Return a row, or a frame of one row that is read by cells; None for any other table."""
+        return X if isinstance(X, Row) else row_of_frame(X, labels_of_fit(self.estimator))
 
     def encode(self, X: Any) -> Tensor:
         """Return encoded queries, (n, n_features), after validation."""
@@ -446,7 +454,8 @@ class TableSource:
         """Return whether levels of valid rows are unknown, bool (n, n_categories), or None."""
         if not isinstance(self.encoder, TableEncoder):
             return None
-        return TableEncoding.of(self.encoder).unknown_levels(read_again(self.estimator, X))
+        X = self._row(X) or read_again(self.estimator, X)
+        return TableEncoding.of(self.encoder).unknown_levels(X)
 
     @np.errstate(over="ignore", invalid="ignore")  # the result is checked
     def _scale(self, encoded: np.ndarray, first_row: int) -> Tensor:
@@ -459,8 +468,9 @@ class TableSource:
                 scaled, dtype=np.float32, ensure_min_samples=0, ensure_all_finite=False
             )
         tensor = torch.tensor(scaled, dtype=STORED)
-        beyond = (~(tensor.abs() <= largest_entry(tensor))).nonzero()
-        if len(beyond):
+        is_near = tensor.abs() <= largest_entry(tensor)
+        if not is_near.all():
+            beyond = (~is_near).nonzero()
             values = np.abs(encoded[:, int(beyond[0, 1])])  # the mean may be infinite
             row = int(np.nanargmax(values))
             raise ValueError(

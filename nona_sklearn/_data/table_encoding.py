@@ -14,6 +14,7 @@ from .._utils.globe import read_places
 from .._utils.tables import columns_at
 from .column_spec import ColumnSpec, FrequentLevels, LevelEncoder, codes_of
 from .columns import Column, read_columns
+from .row import Row
 from .tables import as_dense
 
 if TYPE_CHECKING:
@@ -149,8 +150,11 @@ class TableEncoding:
             block = blocks[name]
             if name == "levels" and mean_targets is not None:
                 encoded.append(mean_targets)
-            elif name == "numbers" and not np.isnan(block).any():
-                encoded.append(block)  # the imputer's checks are slow for one row
+            # For one row, the checks of both take longer than all the rest.
+            elif name == "numbers":
+                encoded.append(np.where(np.isnan(block), encoder.statistics_, block))
+            elif name == "gaps":
+                encoded.append(np.isnan(block)[:, encoder.features_])
             else:
                 encoded.append(encoder.transform(block))
         if "texts" in blocks:
@@ -223,7 +227,9 @@ class TableEncoding:
             return None
         specs = [self.specs[j] for j in self.categories]
         time_zones = [spec.column.time_zone for spec in specs]
-        columns = read_columns(columns_at(as_dense(X), self.categories), time_zones)
+        is_row = isinstance(X, Row)
+        X = X.at(self.categories) if is_row else columns_at(as_dense(X), self.categories)
+        columns = read_columns(X, time_zones)
         levels = [spec.categories(column) for spec, column in zip(specs, columns, strict=True)]
         return np.stack(levels, axis=1)
 

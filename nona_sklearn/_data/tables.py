@@ -29,6 +29,7 @@ from sklearn.utils.validation import validate_data
 
 from .._utils.tables import (
     are_row_numbers,
+    counts_rows,
     free_name,
     index_of,
     is_frame,
@@ -37,6 +38,7 @@ from .._utils.tables import (
     select_columns,
     target_names_of,
 )
+from .row import Row
 from .row_values import as_array, refuse_fields
 from .sample import Embedded
 
@@ -66,7 +68,12 @@ def labels_of(X: Any) -> np.ndarray | None:
     """Return the labels of a table's index, (n,), or None if the labels only count rows."""
     if isinstance(X, Embedded):
         return X.row_labels
-    labels = index_of(X)
+    if isinstance(X, Row):
+        labels = X.row_labels
+    elif counts_rows(X):
+        return None
+    else:
+        labels = index_of(X)
     return None if labels is None or are_row_numbers(labels) else labels
 
 

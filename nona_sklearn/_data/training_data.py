@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Real
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -27,7 +27,6 @@ from .row_values import (
 )
 from .rule_columns import RuleColumns, StoredRule
 from .sample import Rows, Sample
-from .source import Source
 from .splits import WINDOW, Split, split_as_given, split_by_time
 from .tables import Names, in_order_of
 from .targets import (
@@ -40,6 +39,9 @@ from .targets import (
     weigh_values,
 )
 from .times import TimeKind, read_query_times, read_times
+
+if TYPE_CHECKING:
+    from .source import Source
 
 Targets = RegressionTargets | ClassTargets
 

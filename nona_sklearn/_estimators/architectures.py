@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from numbers import Integral
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from sklearn.base import is_classifier
@@ -16,13 +16,7 @@ from torch import Tensor, nn
 from .._data.sample import Rows, Sample
 from .._data.source import RowsSource, SmoothClipScaler, Source, SparseEncoder, TableSource
 from .._data.table_encoder import TableEncoder
-from .._data.training_data import TrainingData
-from .._inference.held_out import (
-    KEPT,
-    SHARE,
-    SHARE_IN_TREND,
-    Blend,
-)
+from .._inference.held_out import KEPT, SHARE, SHARE_IN_TREND, Blend
 from .._inference.index import ALGORITHMS, check_algorithm, most_found, refuse_too_few
 from .._network.extractor import (
     ExtractorEmbedding,
@@ -35,10 +29,10 @@ from .._network.network import NeighborNetwork
 from .._training.loop import TrainingConfig, check_callbacks, count_networks
 from .._training.net import LARGE, STEPS_OF_CLASSES
 from .._trend.model_trend import check_model
+from .._utils.threads import cached_property
 from .._utils.validation import MAX_WIDENED, is_whole, real_valued
 from ..embedding import FeatureWeights, MLPEmbedding, PeriodicEmbedding
-from ..softstep import SoftStep
-from ..weighting import make_weighting
+from ..weighting import Weighting, make_weighting
 from .parameters import (
     BESIDE_TREND,
     FEATURES,
@@ -59,6 +53,10 @@ from .parameters import (
     resolve_device,
     step_of,
 )
+
+if TYPE_CHECKING:
+    from .._data.training_data import TrainingData
+    from ..softstep import SoftStep
 
 #: A table is wide with more features per row than this. Components of narrower tables lose more
 #: than they gain.
@@ -132,7 +130,7 @@ class Architecture:
         for component in (loss, self.extractor):
             if component is not None:
                 component.validate()
-        fixed = make_weighting(params.weighting).n_neighbors
+        fixed = self.weighting.n_neighbors
         if fixed is not None and n_neighbors not in (None, "auto"):
             raise ValueError(
                 f"n_neighbors must be None or 'auto' with weighting={params.weighting!r}, which "
@@ -176,6 +174,11 @@ class Architecture:
             )
         return replace(self, trend=trend, among_features=among_features, encoder=encoder)
 
+    @cached_property
+    def weighting(self) -> Weighting:
+        """The weighting of the parameter, checked."""
+        return make_weighting(self.params.weighting)
+
     @property
     def similarity(self) -> str:
         """The similarity by which the networks compare rows."""
@@ -214,8 +217,7 @@ class Architecture:
         """Whether n_neighbors='auto' is chosen after training, since no weighting or step ends."""
         if self.n_neighbors != "auto" or (self.step is not None and self.step.step == "s1"):
             return False
-        weighting = make_weighting(self.params.weighting)
-        return weighting.n_neighbors is None and not weighting.ends
+        return self.weighting.n_neighbors is None and not self.weighting.ends
 
     def candidates(self, n_networks: int, n_rows: int) -> list[int]:
         """Return the numbers of neighbours from which every network chooses after training."""
@@ -433,8 +435,7 @@ class NONAArchitecture(Architecture):
                     "adjust must be False with hidden_layer_sizes=None: there is no layer that "
                     "predicts the targets"
                 )
-        weighting = make_weighting(params.weighting)
-        if not (weighting.depends_on_similarity or self.adjusts or self.step):
+        if not (self.weighting.depends_on_similarity or self.adjusts or self.step):
             raise ValueError(
                 f"weighting={params.weighting!r} needs adjust=True or softstep, got "
                 "neither: equal weights have no gradient to learn from"

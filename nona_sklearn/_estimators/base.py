@@ -12,9 +12,7 @@ import torch
 from sklearn.base import ClassNamePrefixFeaturesOutMixin
 from sklearn.utils.validation import check_is_fitted
 
-from .._data.sample import Embedded
 from .._data.tables import Names, labels_of
-from .._inference.bank import NeighborBank
 from .._inference.index import METRICS
 from .._inference.neighbors import MaskExclusion, RuleExclusion
 from .._network.network import NeighborNetwork, from_data, to_data
@@ -41,6 +39,7 @@ from .fit_warnings import warn_if_in_vain, warn_of_relations, warn_unless_conver
 from .fitting import fit_bank, set_fitted, train
 from .parameters import component_of
 from .queries import (
+    as_row,
     eligibility_of,
     embeddings_of,
     evaluate,
@@ -56,6 +55,8 @@ from .stability import stability_table
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
+    from .._data.sample import Embedded
+    from .._inference.bank import NeighborBank
     from .._utils.validation import Table
 
 
@@ -297,7 +298,9 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         array([[2, 3],
                [4, 3]])
         """
-        queries = read_queries(fitted_snapshot(self), X, with_added=True)
+        fitted = fitted_snapshot(self)
+        X = as_row(fitted, X)
+        queries = read_queries(fitted, X, with_added=True)
         return replace(queries, row_labels=labels_of(X))
 
     def transform(self, X: Any) -> np.ndarray:
@@ -1108,7 +1111,7 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
 
     @property
     def _n_features_out(self):
-        return self.network_.head.metric_part(self.bank_.embeddings[:0]).shape[1]
+        return self.network_.head.metric_part(self.bank_.neighbors.rows.memory.tensor).shape[1]
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

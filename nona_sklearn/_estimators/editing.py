@@ -154,7 +154,7 @@ def addition(
         if read is not None and bank.rule is not None:
             columns, compared = bank.rule.columns.with_rows(read)
             bank = replace(bank, rule=replace(bank.rule, columns=columns))
-            rows.compared = compared.to(bank.embeddings.device)
+            rows.compared = compared.to(bank.device)
         added = bank.add(rows, names.row_labels, groups, levels, queries.inputs)
         is_bounded = max_rows is not None or max_age is not None
         return added.latest(max_rows, max_age) if is_bounded else added
@@ -184,9 +184,10 @@ def removal(ids: Any, names: Any) -> Change:
     def remove(bank: NeighborBank) -> NeighborBank:
         own = bank.names_of(slice(None))
         removed = bank.positions(ids) if names is None else positions_of_names(own, names)
-        kept = np.setdiff1d(np.arange(len(bank)), removed)
-        check_some_left("ids" if names is None else "names", len(kept), len(bank))
-        return bank.keep(kept)
+        removed = np.unique(removed)
+        n_left = len(bank) - len(removed)
+        check_some_left("ids" if names is None else "names", n_left, len(bank))
+        return bank.without(removed)
 
     return remove
 

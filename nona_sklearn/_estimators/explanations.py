@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from numbers import Number
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -19,26 +19,23 @@ from .._data.sample import Embedded, TableRows
 from .._data.source import SparseEncoder, TableSource
 from .._data.table_encoder import TableEncoder
 from .._data.tables import ends_of_outputs, labels_of, labels_of_fit, read_again
-from .._data.targets import ClassTargets
-from .._inference.evaluation import Evaluation
 from .._inference.network_trend import NetworkTrend, values_of
 from .._utils.precision import EXACT
-from .._utils.tables import (
-    free_name,
-    gather_cells,
-    stack_rows,
-)
+from .._utils.tables import free_name, gather_cells, stack_rows
 from .._utils.validation import spans, table
 from ..embedding import WeightedFeatures
 from ..explanation import (
     ComparedColumn,
     Explanation,
+    about_stored_row,
     checked_table,
     compare_columns,
     largest_differences,
     rows_of_bank,
 )
 from .queries import (
+    as_row,
+    as_table,
     encoded_features,
     evaluate,
     explanation_of,
@@ -46,6 +43,10 @@ from .queries import (
     query_names,
     with_rows,
 )
+
+if TYPE_CHECKING:
+    from .._data.targets import ClassTargets
+    from .._inference.evaluation import Evaluation
 
 ROUNDING = 1e-5  # of embeddings in float32, relative to their largest entry
 CALLER_OF_EXPLAIN = 3  # the level of the stack
@@ -67,6 +68,7 @@ def explain(
 
     Warn if queries are rows of the bank.
     """
+    X = as_row(estimator, X)
     fitted, evaluation = evaluate(estimator, X, eligibility=eligibility)
     evaluation = with_rows(evaluation, query_names(fitted, X, len(evaluation)))
     explanation = explanation_of(fitted, evaluation, X, n_neighbors)
@@ -90,7 +92,7 @@ def explain(
 
 def explanation_table(fitted: Any, explanation: Explanation, X: Any, features: Any) -> Any:
     """Return the table of an explanation of queries `X`, with the features if they are given."""
-    compared = None if features is None else compare_columns(fitted, X, features)
+    compared = None if features is None else compare_columns(fitted, as_table(fitted, X), features)
     if compared is not None:
         explanation = explanation.with_queries()
     columns = explanation.columns()
@@ -137,13 +139,6 @@ def class_names(outputs: Iterable, classes: Iterable) -> list[str]:
 # -- queries that are rows of the bank ---------------------------------------------------------
 
 
-def about_stored_row(query: str, name: Any) -> str:
-    """Return the sentence that tells readers that a query is the stored row `name`."""
-    which = "is a stored row" if query == repr(name) else "has the features of the stored row"
-    row = "" if query == repr(name) else f" {name!r:.100}"
-    return f"{query:.100} {which}{row}, whose own target is part of the prediction"
-
-
 def _stored_positions(
     fitted: Any, evaluation: Evaluation, explanation: Explanation, labels: np.ndarray | None
 ) -> np.ndarray:
@@ -176,6 +171,8 @@ def _are_equal(evaluation: Evaluation, of_query: np.ndarray, rows: np.ndarray) -
     are_equal = np.ones(len(rows), dtype=bool)
     for column in range(queries.shape[1]):  # few pairs are left after two columns
         pairs = np.flatnonzero(are_equal)
+        if not len(pairs):
+            break
         i, j = of_query[pairs], rows[pairs]
         are_equal[pairs] = abs(queries[i, column] - stored[j, column]) <= rounding[i]
     return are_equal
@@ -183,10 +180,10 @@ def _are_equal(evaluation: Evaluation, of_query: np.ndarray, rows: np.ndarray) -
 
 def _may_be_names(labels: np.ndarray, names: np.ndarray) -> bool:
     """Return whether labels may be names of rows: not if only labels or only names are numbers."""
-    are_numbers = [isinstance(name, Number) for name in names.tolist()]
-    if all(isinstance(label, Number) for label in labels):
-        return any(are_numbers)
-    return not all(are_numbers)
+    of_numbers = all(isinstance(label, Number) for label in labels)
+    if names.dtype.kind == "i":  # ids
+        return of_numbers
+    return any(isinstance(name, Number) == of_numbers for name in names)
 
 
 # -- columns beside the lines of a table --------------------------------------------------------
@@ -482,7 +479,7 @@ class _Pairs:
         features = checked_table("features", features)
         bank_rows = rows_of_bank(fitted.bank_, features)
         query_rows = bank_rows if X is None else np.arange(len(evaluation))
-        rows = features if X is None else checked_table("X", X)
+        rows = features if X is None else checked_table("X", as_table(fitted, X))
         explanation = explanation_of(fitted, evaluation, X, n_neighbors).of_single_rows()
         neighbor_table = features, bank_rows[explanation.positions]
         query_table = rows, query_rows[explanation.of_query]
@@ -609,4 +606,4 @@ def _encode_rows(fitted: Any, X: Any, rows: np.ndarray) -> Tensor:
     """Encode rows of a table for the networks. Rows may repeat."""
     distinct, numbers = np.unique(np.append(0, rows), return_inverse=True)  # never empty
     encoded = TableSource.of_fitted(fitted).encode(_safe_indexing(X, distinct))[numbers[1:]]
-    return encoded.to(fitted.bank_.embeddings.device, EXACT)
+    return encoded.to(fitted.bank_.device, EXACT)

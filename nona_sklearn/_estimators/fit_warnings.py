@@ -17,21 +17,14 @@ from .._data.sample import Rows
 from .._data.source import is_wide
 from .._data.table_encoder import TableEncoder
 from .._data.tables import as_dense, check_table
-from .._data.training_data import TrainingData
 from .._inference.held_out import outputs_by_chance
 from .._inference.relations import Relation, related_factor
 from .._training.loop import most_are_in_vain
-from .._utils.globe import (
-    COORDINATES,
-    LIMITS,
-    N_BLOCKS,
-    block_centers,
-    blocks_of,
-    on_globe,
-)
+from .._utils.globe import COORDINATES, LIMITS, N_BLOCKS, block_centers, blocks_of, on_globe
 from .queries import embed_unknown, trained
 
 if TYPE_CHECKING:
+    from .._data.training_data import TrainingData
     from .fitting import Training
 
 #: Least number of values of identifiers, such as numbers of persons, and bounds of the mean number

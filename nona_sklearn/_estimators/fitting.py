@@ -6,17 +6,17 @@ import copy
 import math
 from dataclasses import dataclass, replace
 from numbers import Real
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from sklearn.base import clone
 from sklearn.utils import check_random_state
 from torch import Tensor
 
 from .._data.row_values import normalize_mean
-from .._data.sample import Embedded, Rows, Sample, TableRows
+from .._data.sample import Embedded, Sample, TableRows
 from .._data.source import largest_entry
-from .._data.splits import Split
 from .._data.table_encoder import TableEncoder
 from .._data.table_encoding import TableEncoding
 from .._data.tables import Names, check_table, column_named, labels_of_fit, names_of_new
@@ -34,13 +34,7 @@ from .._inference.held_out import (
     fit_credibility,
     fit_share,
 )
-from .._inference.neighbors import (
-    LabelExclusion,
-    Neighbors,
-    Offset,
-    RuleExclusion,
-    UnknownLevels,
-)
+from .._inference.neighbors import LabelExclusion, Neighbors, Offset, RuleExclusion, UnknownLevels
 from .._inference.network_trend import NetworkTrend
 from .._inference.relations import rows_for_levels, shares_of_unknown
 from .._network.network import NeighborNetwork, average, embed
@@ -63,9 +57,12 @@ from .._utils.validation import is_whole, naming
 from ..attention.head import NONAHead
 from ..embedding import WeightedFeatures
 from ..weighting import Triangular
-from .architectures import Architecture
 from .parameters import FEATURES, validate_parameters
 from .queries import check_rule, embed_rows, embed_unknown, trained
+
+if TYPE_CHECKING:
+    from .._data.splits import Split
+    from .architectures import Architecture
 
 #: Rows behind a prediction among the features, for numbers and for classes.
 N_ROWS, N_ROWS_OF_CLASSES = 15, 20
@@ -179,7 +176,9 @@ def train(
         sample, valid_sample = _beside_additive(trend, data, targets, valid)
     networks = _initial_networks(estimator, architecture, sample, targets, seeds, splits)
     if budget.ends:
-        budget = budget.reserve(_seconds_to_embed(networks, sample.X))
+        some, network = sample.X[:TIMED_ROWS], average(copy.deepcopy(networks)).freeze()
+        seconds = seconds_of(embed, network, some) / len(some) * len(sample.X)
+        budget = budget.reserve(seconds)  # after the networks, all rows are embedded
     trained_networks = train_networks(
         networks, sample, splits, seeds, config, budget, n_jobs, valid=valid_sample
     )
@@ -247,6 +246,21 @@ def fit_bank(estimator: Any, training: Training) -> tuple[NeighborNetwork, Neigh
     if data.levels is not None:
         bank = replace(bank, unknown_levels=_unknown_levels(training, bank))
     return network, bank
+
+
+def in_space_of_networks(estimator: Any) -> Any:
+    """Return an unfitted copy whose neighbours are found in the space of the networks.
+
+    Among the features, the networks are a trend, which keeps all rows of the bank in memory.
+    """
+    if estimator.similarity == FEATURES:
+        raise ValueError(
+            "similarity must not be 'features', with which the networks keep all rows in memory, "
+            "got 'features': set 'auto' or 'l2'"
+        )
+    if estimator.similarity != "auto":
+        return clone(estimator)
+    return clone(estimator).set_params(similarity=estimator._architecture().similarity)
 
 
 def set_fitted(estimator: Any, training: Training, network: NeighborNetwork) -> None:
@@ -441,12 +455,6 @@ def _within(
     return n_networks, budget, config
 
 
-def _seconds_to_embed(networks: list[NeighborNetwork], X: Tensor | Rows) -> float:
-    """Return the seconds of embedding all rows, estimated from a few rows."""
-    some, network = X[:TIMED_ROWS], average(copy.deepcopy(networks)).freeze()
-    return seconds_of(embed, network, some) / len(some) * len(X)
-
-
 def _initial_networks(
     estimator: Any,
     architecture: Architecture,
@@ -532,7 +540,7 @@ def _make_bank(training: Training, algorithm: Any) -> NeighborBank:
         # In a trend, all rows are neighbours of a network.
         rule=None if training.feature_weights is not None else data.rule,
         trend=trend,
-        inputs=inputs,
+        input_rows=inputs,
         ids=torch.as_tensor(selection.indices, device=device),
         next_id=torch.tensor(selection.n_given),
         groups=None if groups is None else torch.from_numpy(groups).to(device),
@@ -558,10 +566,10 @@ def _unseen_rows(
         given = check_table(estimator, validation.X, reset=False, accept_sparse=True)
     queries = embed_rows(network, bank.trend, given, valid.X)
     if valid.times is not None:
-        queries = replace(queries, times=valid.times.to(bank.embeddings.device))
+        queries = replace(queries, times=valid.times.to(bank.device))
     if valid.compared is not None:
         assert data.rule is not None
-        compared = valid.compared.to(bank.embeddings.device)
+        compared = valid.compared.to(bank.device)
         queries = replace(queries, compared=compared, columns=data.rule.columns)
     shape = data.values.shape[1:]
     truth = values_of_new(training.targets, validation.y, len(valid), data.names.targets, shape)
@@ -583,22 +591,24 @@ def find_among_features(
     for module in network.head.modules():
         if isinstance(module, NONAHead):
             module.bounds = None  # bounds hold for adjusted targets, not for the trend
-    inner_bank = replace(bank, names=None, numbered=True, target_names=None, levels=None, inputs=X)
+    inner_bank = replace(
+        bank, names=None, numbered=True, target_names=None, levels=None, input_rows=X
+    )
     trend = NetworkTrend.from_bank(network, inner_bank)
     k = N_ROWS_OF_CLASSES if training.architecture.classifies else N_ROWS
     if is_whole(n_neighbors, 1):
         k = int(n_neighbors)
     head = training.targets.make_head("l1", None, Triangular(k + 1))
     in_units_of_targets(head, training.targets)
-    device = bank.embeddings.device
+    device = bank.device
     weighted = NeighborNetwork(WeightedFeatures(weights), head).to(device).freeze()
     neighbors = replace(
         bank.neighbors,
-        embeddings=embed(weighted, X),
+        rows=embed(weighted, X),
         offset=Offset(trend.left_out, blend.share, blend.kept),
     )
     rule = training.data.rule
-    return weighted, replace(bank, neighbors=neighbors, trend=trend, inputs=X, rule=rule)
+    return weighted, replace(bank, neighbors=neighbors, trend=trend, input_rows=X, rule=rule)
 
 
 def _unknown_levels(training: Training, bank: NeighborBank) -> UnknownLevels | None:

@@ -252,12 +252,8 @@ def validate_parameters(estimator: Any) -> None:
             )
 
 
-def without_accumulation(parameters: dict[str, Any]) -> dict[str, Any]:
-    """Return the parameters of AS-Softmax without `max_accumulation` of files before 0.3.0."""
-    return {name: value for name, value in parameters.items() if name != "max_accumulation"}
-
-
-@storable_parameters(upgrade=without_accumulation)
+# Files before 0.3.0 have a parameter `max_accumulation`.
+@storable_parameters(upgrade=lambda old: {k: v for k, v in old.items() if k != "max_accumulation"})
 class ASSoftmax(Documented, BaseEstimator):
     """AS-Softmax [1]_ with its margin, a value of the parameter `loss` of classifiers.
 

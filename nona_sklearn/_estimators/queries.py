@@ -18,6 +18,7 @@ from sklearn.utils import _safe_indexing, check_consistent_length
 from sklearn.utils.validation import _num_samples, check_is_fitted
 from torch import Tensor
 
+from .._data.row import Row, row_of_mapping
 from .._data.rule_columns import StoredRule
 from .._data.sample import Embedded, Rows, TableRows
 from .._data.source import Source, TableSource, largest_entry
@@ -43,6 +44,27 @@ def fitted_snapshot(estimator: Any) -> Any:
     """Return a snapshot of the estimator, or raise if it is not fitted."""
     check_is_fitted(estimator)
     return snapshot(estimator)
+
+
+# -- rows --------------------------------------------------------------------------------------
+
+
+def as_row(fitted: Any, X: Any) -> Any:
+    """Return a dict or a Series as a row of the table of fit, and any other X unchanged.
+
+    Raise a ValueError if columns are missing or unknown.
+    """
+    if not hasattr(fitted, "features_"):  # a dict may hold the rows of a feature extractor
+        return X
+    names = getattr(fitted, "feature_names_in_", None)
+    row = None if names is None else row_of_mapping(X, names.tolist())
+    return X if row is None else row
+
+
+def as_table(fitted: Any, X: Any) -> Any:
+    """Return a dict or a Series as a frame of one row, and any other X unchanged."""
+    X = as_row(fitted, X)
+    return X.frame if isinstance(X, Row) else X
 
 
 # -- embedding ---------------------------------------------------------------------------------
@@ -77,6 +99,7 @@ def embed_rows(
     inputs = None
     if trend is not None:
         assert isinstance(encoded, Tensor)  # of a table
+        given = given.frame if isinstance(given, Row) and trend.takes_table else given
         inputs = TableRows(encoded, given if trend.takes_table else None)
     return Embedded(embeddings, network, inputs=inputs)
 
@@ -88,7 +111,7 @@ def query_blocks(fitted: Any, X: Any, with_added: bool = False) -> Iterator[Embe
     """
     bank, source, compared = fitted.bank_, fitted_input(fitted), None
     columns = None if bank.rule is None else bank.rule.columns
-    device, time, levels = bank.embeddings.device, bank.time, bank.unknown_levels
+    device, time, levels = bank.device, bank.time, bank.unknown_levels
     times, added, start = None, None, 0
     for given, encoded in source.blocks(X):
         if start == 0:  # X is valid
@@ -139,13 +162,14 @@ def embeddings_of(fitted: Any, X: Any) -> Tensor:
     """Return the embeddings of queries, (n_queries, d), without their times."""
     if isinstance(X, Embedded):
         return read_queries(fitted, X).embeddings
-    blocks = fitted_input(fitted).blocks(X)
+    blocks = fitted_input(fitted).blocks(as_row(fitted, X))
     embedded = [embed_rows(fitted.network_, None, *block).embeddings for block in blocks]
     return torch.cat(embedded)
 
 
 def encoded_features(fitted: Any, X: Any) -> Tensor:
     """Return the encoded features of queries, or of the bank's rows with ``X=None``."""
+    X = as_row(fitted, X)
     inputs = TableRows(fitted.bank_.inputs) if X is None else read_queries(fitted, X).inputs
     assert inputs is not None
     return inputs.encoded
@@ -229,7 +253,7 @@ def eligibility_of(
             f"eligibility must be a rule, or a mask of shape {shape}, for the queries and the "
             f"rows of the bank, got shape {mask.shape}"
         )
-    return torch.tensor(mask).to(bank.embeddings.device)
+    return torch.tensor(mask).to(bank.device)
 
 
 def evaluate(
@@ -240,7 +264,7 @@ def evaluate(
     With ``X=None``, the bank's rows are evaluated by leave-one-out.
     """
     fitted = fitted_snapshot(estimator)
-    bank, head = fitted.bank_, fitted.network_.head
+    bank, head, X = fitted.bank_, fitted.network_.head, as_row(fitted, X)
     ids = X.ids if isinstance(X, Embedded) else None
     if X is not None and ids is None:
         queries = read_queries(fitted, X, with_added)
@@ -266,7 +290,7 @@ def evaluate_in_blocks(
         fitted, evaluation = evaluate(estimator, X, with_added=with_added, eligibility=eligibility)
         return fitted, iter([with_rows(evaluation, query_names(fitted, X, len(evaluation)))])
     fitted = fitted_snapshot(estimator)
-    bank, head = fitted.bank_, fitted.network_.head
+    bank, head, X = fitted.bank_, fitted.network_.head, as_row(fitted, X)
     rule = eligibility_of(bank, eligibility, 0)
     n_queries = _num_samples(X)
     names = query_names(fitted, X, n_queries)
@@ -324,7 +348,7 @@ def explanation_of(
         n_neighbors,
         votes=is_classifier(fitted),
         names=names,
-        queries=names if X is None else labels_of(X),
+        queries=names if X is None else labels_of(as_row(fitted, X)),
         taken=set() if bank.names is None else {*bank.names},
         target_names=bank.target_names,
     )
@@ -361,7 +385,7 @@ def ids_or_names(bank: NeighborBank, positions: np.ndarray, names: bool) -> np.n
 
 def query_names(fitted: Any, X: Any, n_queries: int) -> np.ndarray:
     """Return the names of queries, (n_queries,), or of the bank's rows; else their numbers."""
-    names = fitted.bank_.names_of(slice(None)) if X is None else labels_of(X)
+    names = fitted.bank_.names_of(slice(None)) if X is None else labels_of(as_row(fitted, X))
     return np.arange(n_queries) if names is None else names
 
 

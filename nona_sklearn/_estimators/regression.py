@@ -12,21 +12,11 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from .._data.targets import RegressionTargets, bounds_of
-from .._inference.bank import NeighborBank
-from .._inference.calibration import (
-    calibrate_on_bank,
-    calibrate_on_rows,
-)
+from .._inference.calibration import calibrate_on_bank, calibrate_on_rows
 from .._inference.distribution import Calibration, Distribution
 from .._utils.bases import RegressorMixin
 from .._utils.tables import warn_of_other_order
-from .._utils.validation import (
-    check_flag,
-    check_integer,
-    check_levels,
-    check_numbers,
-    is_whole,
-)
+from .._utils.validation import check_flag, check_integer, check_levels, check_numbers, is_whole
 from .base import NeighborEstimator
 from .editing import Change, edit, validate_targets
 from .explanations import explain, explanation_table
@@ -43,6 +33,7 @@ from .queries import (
 )
 
 if TYPE_CHECKING:
+    from .._inference.bank import NeighborBank
     from .._utils.validation import Table
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -14,8 +14,6 @@ from torch import Tensor
 
 from .._data.sample import TableRows
 from .._data.table_encoder import TableEncoder
-from .._data.training_data import TrainingData
-from .._inference.bank import NeighborBank
 from .._inference.evaluation import Evaluation
 from .._network.network import NeighborNetwork, embed
 from .._training.progress import with_progress
@@ -26,6 +24,10 @@ from .._utils.tables import gather_cells
 from .._utils.validation import check_fraction, check_integer, spans, table
 from ..embedding import WeightedFeatures
 from .queries import encoded_features, evaluate, explanation_of, fitted_snapshot
+
+if TYPE_CHECKING:
+    from .._data.training_data import TrainingData
+    from .._inference.bank import NeighborBank
 
 NAME = "feature_importances_"
 N_PREDICTIONS = 1024  # in all, unless a column would get fewer than MIN_ROWS
@@ -91,7 +93,7 @@ def permutation_importances(estimator: Any, X: Tensor, table: Any = None) -> np.
     queries = random.permutation(len(positions))[:n_rows]
     rows = positions[queries]
     encoded, source = X[torch.as_tensor(rows)], torch.as_tensor(estimator.features_.source_)
-    unit = estimator.targets_.unit.to(bank.embeddings.device)
+    unit = estimator.targets_.unit.to(bank.device)
     unit = torch.where(unit > 0, unit, torch.inf)  # a constant output does not change
 
     def predict(columns: np.ndarray, orders: np.ndarray) -> Tensor:
@@ -206,7 +208,7 @@ def _refits(
         network = NeighborNetwork(WeightedFeatures(torch.from_numpy(weights)), head)
         network = network.to(positions.device).freeze()
         embeddings = embed(network, bank.inputs[rows])
-        neighbors = replace(bank.neighbors[positions], embeddings=embeddings, offset=None)
+        neighbors = replace(bank.neighbors[positions], rows=embeddings, offset=None)
         exclusion = evaluation.exclusion and evaluation.exclusion.among(positions)
         yield rows, Evaluation(head, neighbors, embed(network, encoded), exclusion)
 
@@ -221,6 +223,6 @@ def _networks(fitted: Any, evaluation: Evaluation) -> Iterator[tuple[np.ndarray,
             f"{type(fitted).__name__}, which would have to be trained anew"
         )
     for head, query, embeddings in networks:
-        neighbors = replace(evaluation.neighbors, embeddings=embeddings, offset=None)
+        neighbors = replace(evaluation.neighbors, rows=embeddings, offset=None)
         alone = Evaluation(head, neighbors, query, evaluation.exclusion)
         yield np.arange(len(neighbors)), alone

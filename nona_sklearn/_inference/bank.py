@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -33,6 +33,7 @@ from .neighbors import (
     TimeExclusion,
     UnknownLevels,
 )
+from .shared_rows import SharedRows, without_rows
 
 #: In a pickle; version 0.2.0 had none of the last four.
 PLAIN_FIELDS = (
@@ -79,15 +80,19 @@ class NeighborBank:
     levels: Tensor | None = None  # (n, n_categories), of the table; -1: none that is stored
     unknown_levels: UnknownLevels | None = None  # what unseen levels do to predictions
     trend: Trend | None = None  # its values at the rows are their offsets
-    inputs: Tensor | None = None  # (n, n_features), encoded, for a trend that is solved anew
+    #: SharedRows (n, n_features), which may be given as a tensor: encoded, for a trend that is
+    #: solved anew.
+    input_rows: Any = None
     rule: StoredRule | None = None  # of rows that may be neighbours; None: all may
 
     def __repr__(self):
         return f"NeighborBank(n_rows={len(self)})"
 
     def __post_init__(self):
+        if isinstance(self.input_rows, Tensor):
+            vars(self)["input_rows"] = SharedRows(self.input_rows)
         if self.ids is None:
-            vars(self)["ids"] = torch.arange(len(self), device=self.embeddings.device)
+            vars(self)["ids"] = torch.arange(len(self), device=self.neighbors.rows.device)
         if self.next_id is None:
             vars(self)["next_id"] = torch.tensor(len(self))
         if self.groups is not None and self.group_names is None:
@@ -106,6 +111,16 @@ class NeighborBank:
     def targets(self) -> Tensor:
         """Their targets, (n,) or (n, n_outputs)."""
         return self.neighbors.values
+
+    @property
+    def inputs(self) -> Tensor | None:
+        """Encoded features of the rows, (n, n_features), for a trend that is solved anew."""
+        return None if self.input_rows is None else self.input_rows.tensor
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the rows."""
+        return self.ids.device
 
     @property
     def n_units(self) -> int:
@@ -144,19 +159,31 @@ class NeighborBank:
                 query_trend=self.trend_of(queries),
                 shifts=self.shifts_at(queries),
             )
-        labels = self.ids if leave_out == "itself" or self.groups is None else self.groups
-        itself = self.neighbors.after(self.neighbors.times, LabelExclusion(labels, labels))
+        return self._evaluate_own(head, slice(None), leave_out, eligibility)
+
+    def _evaluate_own(
+        self,
+        head: NONAHead | AverageHead,
+        rows: Tensor | slice,
+        leave_out: str,
+        eligibility: StoredRule | Tensor | None = None,
+    ) -> Evaluation:
+        """Evaluate a head for some of the bank's rows."""
+        neighbors, ids = self.neighbors, self.ids
+        labels = ids if leave_out == "itself" or self.groups is None else self.groups
+        times, offset = some_of(neighbors.times, rows), neighbors.offset
+        itself = neighbors.after(times, LabelExclusion(labels[rows], labels))
         left_out, shifts = None, None
         if self.trend is not None and leave_out == "itself":
-            shifts = self.shifts_at(None)
+            shifts = self.shifts_at(None, rows)
             if self.trend.leaves_out_single_rows:
-                left_out = LeftOutQueries(self.trend, self.neighbors, self.ids, self.ids)
+                left_out = LeftOutQueries(self.trend, neighbors, ids, ids[rows])
         return Evaluation(
             head,
-            self.neighbors,
-            self.embeddings,
-            self._admit(eligibility, self.neighbors.compared, itself),
-            query_trend=None if self.neighbors.offset is None else self.neighbors.offset.values,
+            neighbors,
+            neighbors.rows[rows],
+            self._admit(eligibility, some_of(neighbors.compared, rows), itself),
+            query_trend=None if offset is None else offset.values[rows],
             left_out=left_out,
             shifts=shifts,
         )
@@ -172,16 +199,17 @@ class NeighborBank:
 
         With times, neighbours are before the limits, (len(rows),), or else before the row.
         """
-        found = self.evaluate(head, leave_out=leave_out)[rows]
+        found = self._evaluate_own(head, torch.as_tensor(rows, device=self.device), leave_out)
         if limits is None:
             return found
         before, exclusion, trend = torch.as_tensor(limits), found.exclusion, found.query_trend
-        before = before.to(self.embeddings.device)
+        before = before.to(self.device)
         assert isinstance(exclusion, TimeExclusion | RuleExclusion)
         exclusion = exclusion.before(before)
         if self.trend is not None and trend is not None:
-            ids, inputs = self.ids[rows].cpu().numpy(), self.inputs
-            own = None if inputs is None else TableRows(inputs[torch.from_numpy(rows)])
+            ids, own = self.ids[rows].cpu().numpy(), None
+            if self.input_rows is not None:
+                own = TableRows(self.input_rows[torch.from_numpy(rows)])
             trend = torch.from_numpy(self.trend.of_rows(ids, own, before)).to(trend)
         return replace(found, exclusion=exclusion, query_trend=trend)
 
@@ -242,17 +270,19 @@ class NeighborBank:
         compared = some_of(self.neighbors.compared, torch.from_numpy(rows))
         return replace(evaluation, exclusion=self._admit(eligibility, compared, further))
 
-    def shifts_at(self, queries: Embedded | None) -> TrendShifts | None:
+    def shifts_at(
+        self, queries: Embedded | None, own: Tensor | slice = slice(None)
+    ) -> TrendShifts | None:
         """By how much the trend at queries changes without each row, if that is known.
 
-        None: at its own rows.
+        None: at some of its own rows.
         """
         if self.trend is None or not self.trend.is_solved or self.neighbors.times is not None:
             return None
-        assert self.inputs is not None
-        rows = TableRows(self.inputs)
+        rows = self.input_rows
+        assert rows is not None
         if queries is None:
-            return TrendShifts(self.trend, self.ids, rows, rows, self.ids)
+            return TrendShifts(self.trend, self.ids, rows, TableRows(rows[own]), self.ids[own])
         assert queries.inputs is not None
         return TrendShifts(self.trend, self.ids, rows, queries.inputs)
 
@@ -280,8 +310,13 @@ class NeighborBank:
     def positions(self, ids: np.ndarray) -> np.ndarray:
         """Positions of ids in the bank, shape of `ids`; a ValueError names unknown ids."""
         own = self.ids.cpu().numpy()
-        check_all_known("ids", np.setdiff1d(ids, own).tolist())
-        return np.searchsorted(own, ids)
+        if np.array_equal(ids, own):  # of all rows, which a search would take long to find
+            return np.arange(len(own))
+        positions = np.searchsorted(own, ids)
+        known = positions < len(own)
+        known[known] = own[positions[known]] == ids[known]
+        check_all_known("ids", np.unique(ids[~known]).tolist())
+        return positions
 
     def names_of(self, positions: np.ndarray | slice) -> np.ndarray:
         """Names of the rows at these positions, shape of `positions`."""
@@ -316,18 +351,19 @@ class NeighborBank:
         if codes is not None:
             unknown = np.full((len(neighbors), codes.shape[1]), -1, dtype=np.int32)
             codes = torch.cat([codes, torch.as_tensor(unknown if levels is None else levels)])
-        trend, offset, kept = self.trend, self.neighbors.offset, self.inputs
+        trend, offset, kept = self.trend, self.neighbors.offset, self.input_rows
         if trend is not None and offset is not None:
             assert inputs is not None
             trend = trend.with_rows(new.numpy(), inputs, neighbors, groups)
             values = torch.from_numpy(trend.of_rows(new.numpy(), inputs)).to(offset.values)
             neighbors = replace(neighbors, offset=replace(offset, values=values))
-            kept = None if kept is None else torch.cat([kept, inputs.encoded.to(kept)])
+            if kept is not None:
+                kept = kept.extended(inputs.encoded.to(kept.memory.tensor))
         return replace(
             self,
             neighbors=self.neighbors.join(neighbors),
             trend=trend,
-            inputs=kept,
+            input_rows=kept,
             levels=codes,
             ids=torch.cat([self.ids, new.to(self.ids)]),
             next_id=self.next_id + len(neighbors),
@@ -341,54 +377,92 @@ class NeighborBank:
 
         A trend in closed form is fitted anew without the others.
         """
-        kept = self.in_order(np.sort(positions))
+        return self.without(np.delete(np.arange(len(self)), positions))
+
+    def without(self, positions: np.ndarray) -> NeighborBank:
+        """Return a bank without the rows at these positions, ascending.
+
+        A trend in closed form is fitted anew without them.
+        """
+        left = self._without(positions)
         if self.trend is None:
-            return kept
-        ids = kept.ids.cpu().numpy()
-        return kept.with_trend(self.trend.without(np.setdiff1d(self.ids.cpu().numpy(), ids)))
+            return left
+        trend = self.trend.without(self.ids[torch.from_numpy(positions)].cpu().numpy())
+        if trend.is_solved and trend is not self.trend:
+            return left.with_trend(trend)
+        return replace(left, trend=trend)
+
+    def _without(self, positions: np.ndarray) -> NeighborBank:
+        """Return a bank without the rows at these positions, ascending, with the same trend."""
+        removed, inputs = torch.from_numpy(positions).to(self.device), self.input_rows
+        return self._select(
+            lambda part: without_rows(part, removed.to(part.device)),
+            self.neighbors.without(removed),
+            None if inputs is None else inputs.without(removed.to(inputs.device)),
+        )
 
     def with_trend(self, trend: Trend) -> NeighborBank:
         """Return a bank with another trend of the same rows, or of some of them."""
         offset = self.neighbors.offset
         assert offset is not None
-        rows = None if self.inputs is None else TableRows(self.inputs)
+        rows = None if self.input_rows is None else TableRows(self.input_rows)
         values = torch.from_numpy(trend.of_rows(self.ids.cpu().numpy(), rows))
         neighbors = self.neighbors.with_offset(replace(offset, values=values.to(offset.values)))
         return replace(self, neighbors=neighbors, trend=trend)
 
     def in_order(self, positions: np.ndarray) -> NeighborBank:
         """Return a bank of the rows at these positions, in this order, with the same trend."""
-        rows = torch.as_tensor(positions, device=self.ids.device)
-        groups, group_names = self.groups, self.group_names
+        rows, inputs = torch.as_tensor(positions, device=self.device), self.input_rows
+        return self._select(
+            lambda part: part[rows.to(part.device)],
+            self.neighbors[rows],
+            None if inputs is None else SharedRows(inputs[rows.to(inputs.device)]),
+        )
+
+    def _select(
+        self,
+        some: Callable[[Tensor], Tensor],
+        neighbors: Neighbors,
+        input_rows: SharedRows | None,
+    ) -> NeighborBank:
+        """Return a bank of some rows, by a function that selects them from a tensor of all."""
+        groups, group_names, names, rule = self.groups, self.group_names, self.names, self.rule
         if groups is not None and group_names is not None:
-            kept, groups = groups[rows].unique(return_inverse=True)
+            kept, groups = some(groups).unique(return_inverse=True)
             group_names = group_names[kept.cpu().numpy()]  # no others are remembered
-        neighbors, rule = self.neighbors[rows], self.rule
         if rule is not None and neighbors.compared is not None:
             columns, compared = rule.columns.of_rows(neighbors.compared)
             neighbors, rule = replace(neighbors, compared=compared), replace(rule, columns=columns)
+        if names is not None:
+            names = names[some(torch.arange(len(self))).numpy()]
         return replace(
             self,
             neighbors=neighbors,
             rule=rule,
-            ids=self.ids[rows],
-            levels=some_of(self.levels, rows.cpu()),
-            inputs=some_of(self.inputs, rows.cpu()),
+            ids=some(self.ids),
+            levels=None if self.levels is None else some(self.levels),
+            input_rows=input_rows,
             groups=groups,
             group_names=group_names,
-            names=some_of(self.names, positions),
+            names=names,
         )
+
+    def renumbered(self, ids: np.ndarray, next_id: int) -> NeighborBank:
+        """Return a bank whose row with the id i has the id ``ids[i]``; these are ascending."""
+        trend = None if self.trend is None else self.trend.renumbered(ids)
+        new = torch.from_numpy(ids).to(self.ids)[self.ids]
+        return replace(self, ids=new, next_id=torch.tensor(next_id), trend=trend)
 
     def latest(self, n_rows: int | None = None, max_age: float | None = None) -> NeighborBank:
         """Return a bank of the latest rows: so many, and up to an age before the latest."""
         assert self.neighbors.times is not None
         times = self.neighbors.times.cpu().numpy()
-        kept = np.arange(len(self))
+        kept = every = np.arange(len(self))
         if max_age is not None:
             kept = kept[times >= times.max() - max_age]
         if n_rows is not None and len(kept) > n_rows:
-            kept = np.sort(kept[np.argsort(times[kept], kind="stable")[-n_rows:]])
-        return self if len(kept) == len(self) else self.in_order(kept)
+            kept = kept[np.argsort(times[kept], kind="stable")[-n_rows:]]
+        return self if len(kept) == len(self) else self._without(np.delete(every, kept))
 
     def with_targets(
         self, targets: Tensor, target_names: tuple[str, ...] | None = None
@@ -402,7 +476,7 @@ class NeighborBank:
             target_names=target_names,
             calibration=None,
             trend=None,
-            inputs=None,
+            input_rows=None,
             unknown_levels=None if unknown is None else unknown.with_targets(neighbors),
         )
 
@@ -450,6 +524,8 @@ class NeighborBank:
             offset,
         )
         neighbors.cache.graphs = state.get("graphs")
+        if "inputs" in tensors:
+            tensors["input_rows"] = tensors.pop("inputs")
         others: dict[str, Any] = {name: state[name] for name in PLAIN_FIELDS if name in state}
         made = NeighborBank(neighbors, **(tensors | others))
         made._check_shapes()

@@ -8,7 +8,9 @@ its minimum alone would leave coverage to chance.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -16,22 +18,23 @@ from scipy.stats import rankdata
 from torch import Tensor
 
 from .._data.row_values import apply_weights, weighted_quantiles
-from .._data.sample import Embedded
 from .._utils.precision import exact
-from ..attention.head import AverageHead, NONAHead
-from .bank import NeighborBank
 from .distribution import N_ERRORS, Calibration, GridValues, Noise, Noisy, weighted_mean
-from .evaluation import Evaluation
 from .held_out import (
     ERROR_PAIRS,
-    HeldOut,
     Unseen,
     ValidationRows,
     n_rows_for,
     predict_held_out,
     sample_weight_of,
 )
-from .weighted_rows import WeightedRows
+
+if TYPE_CHECKING:
+    from .._data.sample import Embedded
+    from ..attention.head import AverageHead, NONAHead
+    from .bank import NeighborBank
+    from .evaluation import Evaluation
+    from .weighted_rows import WeightedRows
 
 POWERS = (1.0, 0.125, 0.25, 0.35, 0.5, 0.7, 1.4, 2.0, 4.0, 16.0)
 NOISE_SHARES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)  # of the error
@@ -190,16 +193,21 @@ def calibrate_on_rows(
 
 
 def calibrate_on_bank(
-    head: NONAHead | AverageHead, bank: NeighborBank, n_latest: int | None = None
+    head: NONAHead | AverageHead,
+    bank: NeighborBank,
+    n_latest: int | None = None,
+    rows: np.ndarray | None = None,
 ) -> Calibration:
     """Calibrate on the bank's own rows, each without itself or its group.
 
-    With times, they are predicted from earlier rows, and only the latest may count.
+    With times, they are predicted from earlier rows, and only the latest may count. Without
+    `rows`, positions in the bank, a sample of the rows counts.
     """
-    rows = np.arange(len(bank))
-    if n_latest is not None and bank.neighbors.times is not None:
-        rows = bank.neighbors.times.cpu().numpy().argsort(kind="stable")[-n_latest:]
-    rows = np.random.RandomState(0).permutation(rows)[: n_rows_for(len(bank), ERROR_PAIRS)]
+    if rows is None:
+        rows = np.arange(len(bank))
+        if n_latest is not None and bank.neighbors.times is not None:
+            rows = bank.neighbors.times.cpu().numpy().argsort(kind="stable")[-n_latest:]
+        rows = np.random.RandomState(0).permutation(rows)[: n_rows_for(len(bank), ERROR_PAIRS)]
     evaluation, rows = bank.evaluate_rows(head, rows).without_isolated(rows)
     if len(rows) == 0:  # without a known error, the distribution of the targets
         return Calibration()
@@ -233,9 +241,10 @@ def calibrate_on_held_out(
     rows, first = np.unique(all_rows, return_index=True)  # networks may share some
     if len(rows) == 0:  # without a known error, the distribution of the targets
         return Calibration()
-    residual = torch.cat([network.residuals for network in held_out])[first]
+    residuals = [network.truth - network.predictions for network in held_out]
+    residual = torch.cat(residuals)[first]
     sample_weight = sample_weight_of(log_prior, rows)
-    shared, differences = residuals_apart(held_out)
+    shared, differences = residuals_apart([network.rows for network in held_out], residuals)
     mean_size = apply_weights(residual.abs(), sample_weight).mean(dim=0)
     spared = averaged_out(differences, sample_weight_of(log_prior, shared), n_networks)
     share = 1 - spared / mean_size.square().clamp_min(1e-300)
@@ -252,13 +261,15 @@ def calibrate_on_held_out(
     return fit_calibration(evaluation, residual * share.sqrt(), sample_weight, joint)
 
 
-def residuals_apart(held_out: list[HeldOut]) -> tuple[np.ndarray, Tensor]:
+def residuals_apart(
+    rows: Sequence[np.ndarray], residuals: Sequence[Tensor]
+) -> tuple[np.ndarray, Tensor]:
     """Rows that a network and the next did not train on, (m,), and how their residuals differ."""
-    shared, differences = [held_out[0].rows[:0]], [held_out[0].residuals[:0]]
-    for network, following in pairwise(held_out):
-        rows, here, there = np.intersect1d(network.rows, following.rows, return_indices=True)
-        shared.append(rows)
-        differences.append(network.residuals[here] - following.residuals[there])
+    shared, differences = [rows[0][:0]], [residuals[0][:0]]
+    for (mine, of_mine), (following, of_following) in pairwise(zip(rows, residuals, strict=True)):
+        both, here, there = np.intersect1d(mine, following, return_indices=True)
+        shared.append(both)
+        differences.append(of_mine[here] - of_following[there])
     return np.concatenate(shared), torch.cat(differences)
 
 

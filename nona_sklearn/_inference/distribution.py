@@ -19,6 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -191,9 +192,13 @@ def noises_of(calibration: Calibration, n_outputs: int) -> list[Noise | None]:
     """The noise of every output; None: there is none."""
     scales = calibration.noise or (0.0,) * n_outputs
     errors = calibration.errors or (NORMAL,) * n_outputs
-    return [
-        Noise(scale, shape) if scale else None for scale, shape in zip(scales, errors, strict=True)
-    ]
+    pairs = zip(scales, errors, strict=True)
+    return [_noise(scale, tuple(shape)) if scale else None for scale, shape in pairs]
+
+
+@lru_cache(maxsize=16)  # of 0.5 MB: to make it takes longer than to predict a row
+def _noise(scale: float, errors: tuple[float, ...]) -> Noise:
+    return Noise(scale, errors)
 
 
 class GridValues:

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from threading import Lock
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -21,8 +21,6 @@ from torch import Tensor
 from .._utils.precision import exact
 from .._utils.threads import WORKERS, cached_property
 from .._utils.validation import some_of, spans
-from ..attention.functional import Pairs
-from ..attention.head import AverageHead, NONAHead
 from ..attention.prediction import Candidates, compare_all, nearest_by_l2, rows_of
 from .index import METRICS, Admission
 from .influence import TrendShifts, by_row, changes_with, changes_without, influence_of_block
@@ -36,6 +34,10 @@ from .neighbors import (
     count_admitted,
 )
 from .weighted_rows import WeightedRows
+
+if TYPE_CHECKING:
+    from ..attention.functional import Pairs
+    from ..attention.head import AverageHead, NONAHead
 
 Some = slice | Tensor  # of the queries
 LEAST_QUERY_BLOCK = 32  # fewer queries make a matrix product inefficient
@@ -179,9 +181,9 @@ class Evaluation:
         return self.split_by_head[0][0]
 
     @cached_property
-    def split_by_head(self) -> list[tuple[NONAHead, Tensor, Tensor]]:
+    def split_by_head(self) -> list[tuple[NONAHead, Tensor, Any]]:
         """Each network's head, with the queries and the neighbours in its space."""
-        return self.head.split_by_head(self.query, self.neighbors.embeddings)
+        return self.neighbors.split_by_head(self.head, self.query)
 
     # -- all weights of a query ------------------------------------------------------------
 
@@ -241,11 +243,10 @@ class Evaluation:
 
     def step_sums(self) -> Tensor:
         """Each query's steps, summed over the neighbours, (q,); every head has a step."""
-
-        def mean_sum(rows: WeightedRows) -> Tensor:
-            return torch.stack([part.step_sum() for part in rows.networks]).mean(dim=0)
-
-        return self._of_queries(mean_sum, of_all=True)
+        return self._of_queries(
+            lambda rows: torch.stack([part.step_sum() for part in rows.networks]).mean(dim=0),
+            of_all=True,
+        )
 
     def distances(self) -> Tensor:
         """Euclidean distances to the nearest neighbour in each network's space, (q, K)."""
@@ -350,6 +351,7 @@ class Evaluation:
                 if nearest_rows is not None:
                     candidates = nearest_rows[i][queries]
                 else:
+                    z = z.tensor
                     candidates = compare_all(head, query[queries], z, excluded, self._fades(head))
                 # Weights depend on how finely similarities are rounded where a step is on them.
                 steps_on_similarity = head.step is not None and head.step.on == "similarity"

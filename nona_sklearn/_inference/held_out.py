@@ -8,7 +8,7 @@ mean of the targets; calibration and unknown levels use them as well.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -17,7 +17,6 @@ from scipy.stats import rankdata
 from torch import Tensor
 
 from .._data.row_values import normalize_mean
-from .._data.sample import Embedded
 from .._data.splits import Split
 from .._utils.precision import EXACT
 from .._utils.threads import cached_property
@@ -30,8 +29,11 @@ from ..attention.head import (
     trust_radius_of,
 )
 from ..losses import LogLoss, log
-from .bank import NeighborBank
-from .evaluation import Evaluation
+
+if TYPE_CHECKING:
+    from .._data.sample import Embedded
+    from .bank import NeighborBank
+    from .evaluation import Evaluation
 
 ERROR_PAIRS, LEAST_ROWS = 2**26, 100  # a few tenths of a second
 N_NUMBERS = 1001  # from 0 to 1, of which one is chosen
@@ -67,11 +69,6 @@ class HeldOut:
     def predictions(self) -> Tensor:
         """The predictions of the network, (q, n_outputs)."""
         return self.evaluation.mean().reshape(self.truth.shape)
-
-    @property
-    def residuals(self) -> Tensor:
-        """The truth minus the predictions, (q, n_outputs)."""
-        return self.truth - self.predictions
 
     def predictions_with(self, **numbers: Any) -> Tensor:
         """The same beside a trend with these numbers: see `Offset`."""
@@ -135,7 +132,7 @@ def split_networks(
     """The head of every network, and the bank in its space, where few queries build no graph."""
     neighbors = replace(bank.neighbors, algorithm="auto")
     return [
-        (network_head, replace(bank, neighbors=replace(neighbors, embeddings=embeddings)))
+        (network_head, replace(bank, neighbors=replace(neighbors, rows=embeddings)))
         for network_head, _, embeddings in head.split_by_head(bank.embeddings[:0], bank.embeddings)
     ]
 

@@ -11,7 +11,7 @@ import math
 import warnings
 from abc import ABC, abstractmethod
 from numbers import Integral
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 import torch
@@ -21,10 +21,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from .._utils.precision import EXACT, STORED, exact, stored
+from .._utils.threads import snapshot
 from .._utils.validation import import_extra, spans
 from ..attention.functional import Pairs, count_excluded
 from ..ranking import largest, nearest_first
 from ..similarity import SIMILARITIES
+from .shared_rows import GrowingTensor, SharedRows, without_rows
 
 KNOWN = "l2", "log_l2", "l1", "dot", "cosine"
 #: Names of algorithms, each with the similarities whose nearest rows it finds. The first two also
@@ -44,21 +46,27 @@ CANDIDATE_NUMBERS = 2**22  # numbers of gathered candidates at a time
 FEW_MORE = 4  # times as many rows as are needed, of which enough are mostly admitted
 SEARCHED = 64  # times as many rows as are found, or to find them takes longer than a mask
 LEAST_KEY = torch.finfo(STORED).min  # of what is excluded: distances do not overflow
+MOST_SCALES = 2  # times the scale, or the number, of rows: beyond, keys are made anew
 N_LINKS = 32  # of each row in a graph: faiss's usual choice
+LEAST_BESIDE, BESIDE = 1024, 64  # rows beside a graph that it takes, one of so many
 LEAST_IN_SIGHT = 64  # rows that the search of a graph keeps in sight
 
 
 def make_index(
     algorithm: Any,
     similarity: str,
-    embeddings: np.ndarray | Tensor,
+    embeddings: np.ndarray | Tensor | SharedRows,
     graph: np.ndarray | None = None,
+    n_rows: int | None = None,
 ) -> Index:
     """Build an index of rows (n, d) by an algorithm's name or a KNeighborsTransformer.
 
-    `graph` is :meth:`GraphIndex.serialized` of an earlier index of these rows.
+    `graph` is :meth:`GraphIndex.serialized` of an earlier index of the first `n_rows` of these
+    rows, by default of all.
     """
-    rows = torch.as_tensor(embeddings)
+    rows = embeddings
+    if not isinstance(rows, SharedRows):
+        rows = SharedRows(torch.as_tensor(rows))
     if len(rows) == 0:
         return BruteIndex(similarity, rows)
     if not isinstance(algorithm, str):
@@ -70,7 +78,7 @@ def make_index(
         few = rows.shape[1] <= MOST_DIMENSIONS_OF_TREE and rows.device.type == "cpu"
         algorithm = "kd_tree" if few else "brute"
     if algorithm == "hnsw":
-        return GraphIndex(similarity, rows, graph)
+        return GraphIndex(similarity, rows, graph, n_rows)
     return TreeIndex(similarity, rows) if algorithm == "kd_tree" else BruteIndex(similarity, rows)
 
 
@@ -139,6 +147,16 @@ def of_exact_keys(similarity: str, keys: Tensor, like: Tensor) -> Tensor:
     return values.clamp(-limits.max, limits.max).to(like.dtype)
 
 
+def exact_keys_of(similarity: str, values: Tensor, d: int) -> Tensor:
+    """The largest keys of similarities, in float32, of rows with d columns."""
+    values = exact(values) - 2.0**-22 * exact(values).abs()
+    if similarity == "l2":
+        return values.square()
+    if similarity == "log_l2":
+        return (-2 * values).exp()
+    return -values * d if similarity == "dot" else -values
+
+
 def _unit(z: Tensor) -> Tensor:
     """Rows at length one in float64; rows of zeros stay."""
     z = exact(z)
@@ -168,11 +186,18 @@ class Admission(Protocol):
 class Index(ABC):
     """Finds the nearest among rows (n, d) of one network's compared columns."""
 
-    def __init__(self, similarity: str, rows: Tensor):
+    def __init__(self, similarity: str, rows: SharedRows):
         self.similarity, self.rows = similarity, rows
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    def after_edits(self, rows: SharedRows) -> Index | None:
+        """The index of these rows after edits; None: it is to be built anew.
+
+        The rows have the same origin as the index's.
+        """
+        return None
 
     def n_queries_at_once(self, k: int) -> int:
         """How many queries fit into memory at a time, for k rows of each."""
@@ -210,9 +235,17 @@ class BruteIndex(Index):
     rows with keys that large are compared exactly.
     """
 
-    def __init__(self, similarity: str, rows: Tensor):
+    def __init__(self, similarity: str, rows: SharedRows, keys: Any = None):
         super().__init__(similarity, rows)
-        self._keys: Any = None  # made for the first query
+        self._keys = keys  # of all places in memory; None: made for the first query
+
+    def after_edits(self, rows: SharedRows) -> Index | None:
+        if self._keys is None:
+            return None
+        memory = rows.memory.tensor
+        removed, n_before = memory[rows.gaps_since(self.rows)], len(self.rows.memory)
+        keys = self._keys.after_edits(memory, n_before, removed)
+        return None if keys is None else BruteIndex(self.similarity, rows, keys)
 
     def n_queries_at_once(self, k: int) -> int:
         fitting = max(16, COMPARED_PAIRS // max(1, len(self)))
@@ -229,16 +262,23 @@ class BruteIndex(Index):
         if k == 0 or len(query) == 0:
             none = query.new_zeros(len(query), k)
             return none, none.long()
+        rows = self.rows
         if self._keys is None:
-            self._keys = KEYS[self.similarity](self.rows)
-        rounded = self._keys(query, among)
-        n = rounded.shape[1]
-        m = min(k + MARGIN, n)
+            self._keys = KEYS[self.similarity](rows.memory.tensor)
+        # The columns of the keys are the given rows, or else places in memory.
+        rounded = self._keys(query, None if among is None else rows.places(among))
+        n = len(rows) if among is None else len(among)
+        m, position_of = min(k + MARGIN, n), rows.positions if among is None else among.__getitem__
+        if among is None and len(rows.gaps):
+            rounded[:, rows.gaps] = -math.inf  # less than what is excluded
+            if isinstance(excluded, tuple):
+                excluded = excluded[0], rows.places(excluded[1])
+            elif excluded is not None:
+                excluded = _AtPlaces(excluded, rows)
         largest_keys, candidates = _largest_admitted(rounded, m, excluded)
         candidates, order = candidates.sort(dim=1)
         is_excluded = largest_keys.gather(1, order) <= LEAST_KEY
-        if among is not None:
-            candidates = among[candidates]
+        candidates = position_of(candidates)
         keys = exact_keys(self.similarity, query, self.rows[candidates])
         if excluded is not None:
             keys.masked_fill_(is_excluded, math.inf)
@@ -251,12 +291,49 @@ class BruteIndex(Index):
                 may_be_near = ~(rounded[i] < needed[i])
                 if not isinstance(excluded, tuple | None):
                     may_be_near &= ~excluded.of(slice(i, i + 1))[0]
-                near = may_be_near.nonzero().T
-                near = near if among is None else among[near]
+                if among is None:
+                    may_be_near[rows.gaps] = False
+                near = position_of(may_be_near.nonzero().T)
                 keys_of_near, near = self._in_order(query[i : i + 1], near)
                 keys[i], positions[i] = keys_of_near[0, :k], near[0, :k]
         similarity = of_exact_keys(self.similarity, keys, query)
         return _filled(similarity.masked_fill(keys == math.inf, -math.inf), positions, k)
+
+    def reaching(self, query: Tensor, similarity: Tensor) -> Tensor:
+        """Positions of the rows to which a query is as similar as stated for each row, (n,).
+
+        They are ascending. The similarities are in float32; that of a few rows may be less.
+        """
+        if self._keys is None:
+            self._keys = KEYS[self.similarity](self.rows.memory.tensor)
+        keys = exact_keys_of(self.similarity, similarity, query.shape[1])
+        reached = torch.zeros(len(self), dtype=torch.bool, device=query.device)
+        for one in query.split(1):
+            rounded = without_rows(self._keys(one)[0], self.rows.gaps)
+            reached |= ~(rounded < stored(self._keys.least(one, keys)))  # with NaN
+        return reached.nonzero()[:, 0]
+
+
+class _AtPlaces:
+    """An admission of rows by their places in memory; gaps are excluded."""
+
+    def __init__(self, admission: Admission, rows: SharedRows):
+        self.admission, self.rows = admission, rows
+
+    def __getitem__(self, queries: Tensor) -> _AtPlaces:
+        return _AtPlaces(self.admission[queries], self.rows)
+
+    def of(self, queries: slice | Tensor = slice(None)) -> Tensor:
+        excluded = self.admission.of(queries)
+        every = torch.arange(excluded.shape[1], device=excluded.device)
+        at_places = excluded.new_ones(len(excluded), len(self.rows.memory))
+        at_places[:, self.rows.places(every)] = excluded
+        return at_places
+
+    def at(self, places: Tensor) -> Tensor:
+        # A gap has the position of the row behind it, if there is one.
+        rows = self.rows.positions(places).clamp_max(len(self.rows) - 1)
+        return self.admission.at(rows) | torch.isin(places, self.rows.gaps)
 
 
 def _largest_admitted(
@@ -290,29 +367,75 @@ def _largest_admitted(
     return result
 
 
-class SquareKeys:
+class ScaledKeys(ABC):
+    """Keys by a product of coordinates over a scale, a power of two above those of the rows.
+
+    The bounds of the rounding hold for rows of any scale; but by one that is too large, few rows
+    are told apart.
+    """
+
+    def __init__(self, rows: Tensor, scale: Tensor):
+        self.scale = scale
+        #: Rows as columns (d', n), which a product with one query reads in half the time.
+        self.side = GrowingTensor(self._columns(rows), axis=1)
+        self.n_scaled = len(rows)
+        self.n_far: float = _count_far(self.side.tensor[: rows.shape[1]])
+
+    @abstractmethod
+    def _coordinates(self, z: Tensor) -> Tensor:
+        """Rows or queries over the scale, (n, d) in float32."""
+
+    def _columns(self, rows: Tensor) -> Tensor:
+        blocks = [self._entries(self._coordinates(rows[b])) for b in spans(len(rows), 2**16)]
+        return torch.cat(blocks, dim=1)
+
+    def _entries(self, z: Tensor) -> Tensor:
+        """What a product with queries takes of coordinates (n, d), as columns."""
+        return z.T
+
+    def after_edits(self, memory: Tensor, n_before: int, removed: Tensor) -> Self | None:
+        """Keys of rows in memory, of which the first have keys, and removed ones had.
+
+        None where the scale is no longer that of the rows, or of less than half of them.
+        """
+        keys, d = snapshot(self), memory.shape[1]
+        if n_before < len(memory):
+            added = self._columns(memory[n_before:])
+            is_near = bool(added[:d].abs().max() <= MOST_SCALES)
+            if not is_near or len(memory) > MOST_SCALES * self.n_scaled:
+                return None
+            keys.side, keys.n_far = self.side.extended(added), self.n_far + _count_far(added[:d])
+        if len(removed):
+            keys.n_far -= _count_far(self._columns(removed)[:d])
+        return keys if keys.n_far else None
+
+
+def _count_far(coordinates: Tensor) -> int:
+    """Number of rows, (d, n) over their scale, without which the scale would be smaller."""
+    return int((coordinates.abs().amax(dim=0) >= 0.5).sum())
+
+
+class SquareKeys(ScaledKeys):
     """``q @ z - z @ z / 2``: half of ``q @ q`` minus the squared distance.
 
-    Coordinates are around the rows' mean, over a power of two that keeps them in float32's range.
+    Coordinates are around the rows' mean.
     """
 
     def __init__(self, rows: Tensor):
-        n, d = rows.shape
         self.center = rows.mean(dim=0, dtype=EXACT)
-        self.scale = _power_of_two((torch.stack(rows.aminmax(dim=0)) - self.center).abs().max())
-        # In columns, which a product with one query reads in half the time.
-        self.side = rows.new_empty(d + 1, n, dtype=STORED)
-        for block in spans(n, 2**16):
-            z = self._around_center(rows[block])
-            self.side[:d, block] = z.T
-            self.side[d, block] = -exact(z).square().sum(dim=1) / 2
+        ends = torch.stack(rows.aminmax(dim=0))
+        super().__init__(rows, _power_of_two((ends - self.center).abs().max()))
 
-    def _around_center(self, z: Tensor) -> Tensor:
+    def _coordinates(self, z: Tensor) -> Tensor:
         return stored((z - self.center) / self.scale)
 
+    def _entries(self, z: Tensor) -> Tensor:
+        return torch.cat([z.T, stored(-exact(z).square().sum(dim=1) / 2)[None]])
+
     def __call__(self, query: Tensor, among: Tensor | None = None) -> Tensor:
-        side = self.side if among is None else self.side.index_select(1, among)
-        return F.pad(self._around_center(query), (0, 1), value=1.0) @ side
+        side = self.side.tensor if among is None else self.side.tensor.index_select(1, among)
+        query = self._coordinates(query)
+        return torch.cat([query, query.new_ones(len(query), 1)], dim=1) @ side
 
     def least(self, query: Tensor, key: Tensor) -> Tensor:
         """The least rounded key, (q,), of any row whose exact key is at most `key` (q,)."""
@@ -323,29 +446,44 @@ class SquareKeys:
         return (square - key) / 2 - _slack(query.shape[1], length.square())
 
 
-class ProductKeys:
+class ProductKeys(ScaledKeys):
     """``q @ z``, of unit vectors for the cosine."""
 
     def __init__(self, rows: Tensor, unit: bool = False):
         self.unit = unit
-        self.scale = _power_of_two(rows.abs().max())
-        self.side = self._scaled(rows, self.scale)
-        self.length = torch.linalg.vector_norm(exact(self.side), dim=1).max()
+        super().__init__(rows, _power_of_two(rows.abs().max()))
+        self.length = _longest(self.side.tensor)
+        if unit:
+            self.n_far = math.inf  # lengths do not depend on the rows
 
-    def _scaled(self, z: Tensor, scale: Tensor) -> Tensor:
-        return stored(_unit(z) if self.unit else z / scale)
+    def after_edits(self, memory: Tensor, n_before: int, removed: Tensor) -> Self | None:
+        keys = super().after_edits(memory, n_before, removed)
+        if keys is not None and n_before < len(memory):
+            keys.length = torch.maximum(self.length, _longest(keys.side.tensor[:, n_before:]))
+        return keys
+
+    def _coordinates(self, z: Tensor, scale: Tensor | None = None) -> Tensor:
+        return stored(_unit(z) if self.unit else z / (self.scale if scale is None else scale))
 
     def __call__(self, query: Tensor, among: Tensor | None = None) -> Tensor:
-        side = _some(self.side, among)
-        return self._scaled(query, _power_of_two(query.abs().amax(dim=1, keepdim=True))) @ side.T
+        side = self.side.tensor if among is None else self.side.tensor.index_select(1, among)
+        return self._coordinates(query, _scale_of_each(query)) @ side
 
     def least(self, query: Tensor, key: Tensor) -> Tensor:
         """The least rounded key, (q,), of any row whose exact key is at most `key` (q,)."""
-        scale = _power_of_two(query.abs().amax(dim=1, keepdim=True))
-        length = torch.linalg.vector_norm(exact(self._scaled(query, scale)), dim=1)
+        scale = _scale_of_each(query)
+        length = torch.linalg.vector_norm(exact(self._coordinates(query, scale)), dim=1)
         if not self.unit:
             key = key / (scale[:, 0] * self.scale)
         return -key - _slack(query.shape[1], length * self.length)
+
+
+def _scale_of_each(query: Tensor) -> Tensor:
+    return _power_of_two(query.abs().amax(dim=1, keepdim=True))
+
+
+def _longest(columns: Tensor) -> Tensor:
+    return torch.linalg.vector_norm(exact(columns), dim=0).max()
 
 
 class ManhattanKeys:
@@ -353,6 +491,10 @@ class ManhattanKeys:
 
     def __init__(self, rows: Tensor):
         self.rows = rows
+
+    def after_edits(self, memory: Tensor, n_before: int, removed: Tensor) -> ManhattanKeys:
+        """Keys of the rows in memory: they are the rows."""
+        return ManhattanKeys(memory)
 
     def __call__(self, query: Tensor, among: Tensor | None = None) -> Tensor:
         return -torch.cdist(query, _some(self.rows, among), p=1.0)
@@ -391,6 +533,8 @@ def _slack(d: int, magnitude: Tensor) -> Tensor:
 
 def _filled(similarity: Tensor, positions: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Similarities and positions (q, k), of which fewer than k were found among some rows."""
+    if similarity.shape[1] == k:
+        return similarity, positions
     lacking = 0, k - similarity.shape[1]
     return F.pad(similarity, lacking, value=-math.inf), F.pad(positions, lacking)
 
@@ -409,7 +553,8 @@ class FunctionIndex(Index):
         among: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         query, k = torch.as_tensor(query), min(int(k), len(self))
-        similarity = SIMILARITIES[self.similarity](query, _some(self.rows, among))
+        rows = self.rows.tensor if among is None else self.rows[among]
+        similarity = SIMILARITIES[self.similarity](query, rows)
         if excluded is not None:
             similarity = similarity.clone()
             similarity[excluded if isinstance(excluded, tuple) else excluded.of()] = -math.inf
@@ -455,10 +600,10 @@ class SearchIndex(Index):
 class TreeIndex(SearchIndex):
     """A KD tree of scikit-learn: fast where rows have few dimensions."""
 
-    def __init__(self, similarity: str, rows: Tensor):
+    def __init__(self, similarity: str, rows: SharedRows):
         super().__init__(similarity, rows)
         metric = "manhattan" if similarity == "l1" else "euclidean"
-        self.tree = KDTree(exact(rows.cpu()).numpy(), metric=metric)
+        self.tree = KDTree(exact(rows.tensor.cpu()).numpy(), metric=metric)
 
     def _nearest(self, query: Tensor, k: int) -> tuple[Tensor, Tensor]:
         if k == 0 or not len(query):
@@ -482,22 +627,54 @@ class TreeIndex(SearchIndex):
 class GraphIndex(SearchIndex):
     """A graph (HNSW) by faiss, which leads to approximately nearest rows of large banks.
 
-    Beside the rows it takes 256 bytes for each. `graph` is one that was built before.
+    Beside the rows it takes 256 bytes for each. It is of the first places in memory, gaps
+    included, which are left out of what it leads to. Rows that were added since are compared one
+    by one, until they are many: then a copy of the graph takes them. `graph` is one that was
+    built before, of `n_rows` rows.
     """
 
-    def __init__(self, similarity: str, rows: Tensor, graph: np.ndarray | None = None):
+    def __init__(
+        self,
+        similarity: str,
+        rows: SharedRows,
+        graph: np.ndarray | None = None,
+        n_rows: int | None = None,
+    ):
         super().__init__(similarity, rows)
         faiss = import_faiss()
         if graph is None:
-            points = self._points(rows, 1)
+            points = self._points(rows.memory.tensor, 1)
             self.graph = faiss.IndexHNSWFlat(points.shape[1], N_LINKS)
             self.graph.add(points)
         else:
             self.graph = faiss.deserialize_index(graph)
-            if self.graph.ntotal != len(rows):
+            n_rows = len(rows.memory) if n_rows is None else n_rows
+            if self.graph.ntotal != n_rows:
                 raise ValueError(
-                    f"graph must be of the bank's {len(rows)} rows, got one of {self.graph.ntotal}"
+                    f"graph must be of the bank's {n_rows} rows, got one of {self.graph.ntotal}"
                 )
+        self.beside: Index = BruteIndex(similarity, rows.from_place(self.graph.ntotal))
+
+    def after_edits(self, rows: SharedRows) -> GraphIndex | None:
+        n_of_graph = self.graph.ntotal
+        n_beside = len(rows.memory) - n_of_graph
+        if n_beside > n_of_graph:
+            return None
+        index = snapshot(self)
+        index.rows = rows
+        if n_beside > max(LEAST_BESIDE, n_of_graph // BESIDE):
+            index.graph = self._whole(rows)
+        beside = rows.from_place(index.graph.ntotal)
+        index.beside = (
+            None if index.graph is not self.graph else self.beside.after_edits(beside)
+        ) or BruteIndex(self.similarity, beside)
+        return index
+
+    def _whole(self, rows: SharedRows) -> Any:
+        """A copy of the graph, with the rows beside it."""
+        graph = import_faiss().clone_index(self.graph)
+        graph.add(self._points(rows.memory.tensor[graph.ntotal :], 1))
+        return graph
 
     def _points(self, z: Tensor, side: int) -> np.ndarray:
         """Rows (n, d) as points whose Euclidean distances sort as similarities do.
@@ -512,20 +689,44 @@ class GraphIndex(SearchIndex):
             z = torch.cat([z, axes], dim=1)
         return np.ascontiguousarray(stored(z.cpu()).numpy())
 
-    def serialized(self) -> np.ndarray:
-        """Give the graph as an array of bytes."""
-        return import_faiss().serialize_index(self.graph)
+    def serialized(self) -> np.ndarray | None:
+        """Give the graph of all rows as an array of bytes; None if it has removed rows."""
+        if len(self.rows.gaps):
+            return None
+        graph = self._whole(self.rows) if len(self.beside) else self.graph
+        return import_faiss().serialize_index(graph)
 
     def _nearest(self, query: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        """Among many duplicates a graph may lead to fewer than k rows: then search exactly."""
-        points = self._points(query, 0)
-        self.graph.hnsw.efSearch = max(2 * k, LEAST_IN_SIGHT)
-        _, rows = self.graph.search(points, k)
-        short = (rows < 0).any(axis=1)
-        if short.any():
-            every = import_faiss().downcast_index(self.graph.storage)
-            rows[short] = every.search(points[short], k)[1]
-        return self._similarities(query, torch.from_numpy(rows).to(query.device))
+        n_in_graph = len(self) - len(self.beside)
+        found = [self._nearest_in_graph(query, min(k, n_in_graph))]
+        if len(self.beside):
+            found.append(n_in_graph + self.beside.query(query, k)[1])
+        similarity, rows = self._similarities(query, torch.cat(found, dim=1))
+        return similarity[:, :k], rows[:, :k]
+
+    def _nearest_in_graph(self, query: Tensor, k: int) -> Tensor:
+        """Positions of the k nearest rows of the graph, (q, k), in any order.
+
+        More are searched where some are gaps, and all where these are many, or where the graph
+        leads to fewer than k of many duplicates.
+        """
+        faiss, points = import_faiss(), self._points(query, 0)
+        found = np.empty((len(points), k), dtype=np.int64)
+        gaps, lacking, n_searched = self.rows.gaps.cpu().numpy(), np.arange(len(points)), k
+        while len(lacking) and n_searched <= max(k, self.graph.ntotal // SEARCHED):
+            in_sight = faiss.SearchParametersHNSW(efSearch=max(2 * n_searched, LEAST_IN_SIGHT))
+            _, places = self.graph.search(points[lacking], n_searched, params=in_sight)
+            is_row = (places >= 0) & np.isin(places, gaps, invert=True)
+            nearest = np.argsort(~is_row, axis=1, kind="stable")[:, :k]
+            enough = is_row.sum(axis=1) >= k
+            found[lacking[enough]] = np.take_along_axis(places, nearest, axis=1)[enough]
+            lacking, n_searched = lacking[~enough], FEW_MORE * n_searched
+        if len(lacking):
+            removed = faiss.IDSelectorBatch(gaps)
+            rows = faiss.SearchParameters(sel=faiss.IDSelectorNot(removed))
+            every = faiss.downcast_index(self.graph.storage)
+            found[lacking] = every.search(points[lacking], k, params=rows)[1]
+        return self.rows.positions(torch.from_numpy(found).to(query.device))
 
 
 def most_found(algorithm: Any, n_rows: int) -> int:
@@ -563,14 +764,14 @@ class TransformerIndex(SearchIndex):
     transformer adds one to it (``mode='distance'``).
     """
 
-    def __init__(self, transformer: Any, similarity: str, rows: Tensor):
+    def __init__(self, transformer: Any, similarity: str, rows: SharedRows):
         super().__init__(similarity, rows)
         self.transformer = clone(transformer)
         n_neighbors = self.transformer.get_params(deep=False).get("n_neighbors")
         if isinstance(n_neighbors, Integral) and int(n_neighbors) >= len(rows):
             fitting = max(1, len(rows) - _finds_one_more(self.transformer))
             self.transformer.set_params(n_neighbors=fitting)
-        self.transformer.fit(rows.cpu().numpy())
+        self.transformer.fit(rows.tensor.cpu().numpy())
 
     def n_queries_at_once(self, k: int) -> int:
         return max(1, COMPARED_PAIRS // max(1, k))

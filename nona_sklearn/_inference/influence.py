@@ -16,14 +16,15 @@ import torch
 from torch import Tensor
 
 from .._data.sample import TableRows
-from .._trend.trend import Trend
 from .._utils.precision import STORED
 from .._utils.validation import some_of, spans, spans_of
 from ..attention.functional import attenuation
-from ..attention.prediction import CandidateRows, ClassRows, distance_of
+from ..attention.prediction import CandidateRows, ClassRows
 from ..weighting.base import normalize
+from .shared_rows import SharedRows
 
 if TYPE_CHECKING:
+    from .._trend.trend import Trend
     from .weighted_rows import WeightedRows
 
 NEGLIGIBLE = 1e-12  # weight: residuals of all rows of less do not change a prediction's digits
@@ -39,7 +40,7 @@ class TrendShifts:
 
     trend: Trend  # fitted to rows of the bank
     ids: Tensor  # (n,), of the bank's rows
-    inputs: TableRows  # their features
+    inputs: SharedRows  # their features
     of_queries: TableRows
     queries: Tensor | None = None  # (q,)
     #: Changes of the values at rows that are the same for all queries, by their positions.
@@ -73,9 +74,8 @@ class TrendShifts:
 
     def _at(self, rows: Tensor, query_id: int | None) -> Tensor:
         removed, some = self.ids.cpu().numpy(), rows.cpu()
-        changes = self.trend.shifts_of_rows(
-            removed, removed[some.numpy()], self.inputs[some], query_id
-        )
+        features = TableRows(self.inputs[some])
+        changes = self.trend.shifts_of_rows(removed, removed[some.numpy()], features, query_id)
         return torch.from_numpy(changes).to(self.ids.device)
 
 
@@ -207,8 +207,8 @@ def _attenuation_without(rows: CandidateRows, queries: Tensor, column: Tensor) -
     if fixed or rows.candidates.nearest is not None or similarity.shape[1] < 2:
         return None
     similarities, columns = similarity.topk(2, dim=1)
-    second = replace(rows.candidates, similarity=similarities[:, 1:])
-    changed = attenuation(distance_of(head, second), head.trust_radius)[queries]
+    second = replace(rows, candidates=replace(rows.candidates, similarity=similarities[:, 1:]))
+    changed = attenuation(second.distance, head.trust_radius)[queries]
     return torch.where(column == columns[queries, :1], changed, rows.attenuation[queries])
 
 

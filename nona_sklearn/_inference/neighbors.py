@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -21,6 +22,7 @@ from ..attention.functional import Excluded, Pairs, count_excluded
 from ..attention.head import AverageHead, NONAHead, prior_mean
 from ..attention.prediction import Offset
 from .index import Admission, GraphIndex, Index, make_index
+from .shared_rows import SharedRows, without_rows
 
 FEW_ROWS = 2**15  # a mask of all is as fast as a rule for each query's own rows
 CACHED_PAIRS = 2**18  # of which a cache holds the columns and the mask
@@ -29,18 +31,48 @@ MOST_REACHED = 0.25  # of the rows, from which to compare all takes no longer th
 
 @dataclass
 class Cache:
-    """Indexes of embeddings: they are built for the first search, and stay with the embeddings."""
+    """Indexes of embedded rows: they are built for the first search, and stay with the rows."""
 
-    embeddings: Tensor
+    rows: SharedRows
     indexes: dict[tuple, list[Index]] = field(default_factory=dict)
+    #: Those of the rows before edits, from which an index is made where it can follow the edits.
+    earlier: dict[tuple, list[Index]] = field(default_factory=dict)
     graphs: list[np.ndarray] | None = None  # of a file, until an index is made of them
+    n_rows: int = -1  # of these graphs; by default of all rows
+
+    def __post_init__(self):
+        if self.n_rows < 0:
+            self.n_rows = len(self.rows.memory)
+
+    def after_edits(self, rows: SharedRows) -> Cache:
+        """The cache of the rows after edits."""
+        if rows.origin is not self.rows.origin:
+            return Cache(rows)
+        return Cache(rows, {}, self.earlier | self.indexes, self.graphs, self.n_rows)
+
+    def find(
+        self, key: tuple, columns: Callable[[], list[SharedRows]], make: Callable[..., Index]
+    ) -> list[Index]:
+        """Indexes of columns of the rows; those that no earlier one becomes are made."""
+        if key not in self.indexes:
+            parts = columns()
+            earlier = self.earlier.get(key, [None] * len(parts))
+            of_file: Sequence[Any] = [None] * len(parts)
+            if key[0] == "hnsw" and self.graphs is not None:
+                of_file, self.graphs = self.graphs, None
+            self.indexes[key] = [
+                (index and index.after_edits(part)) or make(i, part, graph, self.n_rows)
+                for i, (index, part, graph) in enumerate(zip(earlier, parts, of_file, strict=True))
+            ]
+            self.earlier.pop(key, None)
+        return self.indexes[key]
 
 
 @dataclass(eq=False)
 class Neighbors:
     """Labelled neighbours, as a pool passes them to a training step and a bank stores them."""
 
-    embeddings: Tensor  # (n, d)
+    rows: Any  # SharedRows, the embedded rows, (n, d), which may be given as a tensor
     values: Tensor  # (n,) or (n, n_outputs), their targets, of which weighted means are taken
     log_prior: Tensor | None = None  # (n,), of their sample weights; None: all are equal
     #: Of a head's adjustments g, in units of the values, for each output; 1 in training. None: g
@@ -50,20 +82,27 @@ class Neighbors:
     times: Tensor | None = None  # (n,) in float64
     compared: Tensor | None = None  # (n, n_columns), of the columns that rules compare
     offset: Offset | None = None  # the trend at them; None: there is none, as in training
-    cache: Cache = field(default=None, repr=False)  # type: ignore[assignment]  # of embeddings
+    cache: Cache = field(default=None, repr=False)  # type: ignore[assignment]  # of the rows
 
     def __post_init__(self):
-        if self.cache is None or self.cache.embeddings is not self.embeddings:
-            self.cache = Cache(self.embeddings)
+        if isinstance(self.rows, Tensor):
+            self.rows = SharedRows(self.rows)
+        if self.cache is None or self.cache.rows is not self.rows:
+            self.cache = Cache(self.rows)
 
     def __len__(self) -> int:
-        return len(self.embeddings)
+        return len(self.rows)
+
+    @property
+    def embeddings(self) -> Tensor:
+        """Embeddings of the rows, (n, d)."""
+        return self.rows.tensor
 
     def __getitem__(self, rows: Tensor | slice) -> Neighbors:
         """Select some of them."""
         return replace(
             self,
-            embeddings=self.embeddings[rows],
+            rows=SharedRows(self.rows[rows]),
             values=self.values[rows],
             log_prior=some_of(self.log_prior, rows),
             times=some_of(self.times, rows),
@@ -83,18 +122,42 @@ class Neighbors:
         if self.offset is not None and others.offset is not None:
             values = torch.cat([self.offset.values, others.offset.values])
             offset = replace(self.offset, values=values)
+        rows = self.rows.extended(others.embeddings)
         return replace(
             self,
-            embeddings=torch.cat([self.embeddings, others.embeddings]),
+            rows=rows,
             values=torch.cat([self.values, others.values]),
             log_prior=prior,
             times=times,
             compared=compared,
             offset=offset,
+            cache=self.cache.after_edits(rows),
+        )
+
+    def without(self, positions: Tensor) -> Neighbors:
+        """Remove those at some positions, (r,) ascending."""
+
+        def left(tensor: Tensor | None) -> Tensor | None:
+            return None if tensor is None else without_rows(tensor, positions)
+
+        rows, offset = self.rows.without(positions), self.offset
+        if offset is not None:
+            offset = replace(offset, values=without_rows(offset.values, positions))
+        return replace(
+            self,
+            rows=rows,
+            values=without_rows(self.values, positions),
+            log_prior=left(self.log_prior),
+            times=left(self.times),
+            compared=left(self.compared),
+            offset=offset,
+            cache=self.cache.after_edits(rows),
         )
 
     def _prior(self) -> Tensor:
-        return self.embeddings.new_zeros(len(self)) if self.log_prior is None else self.log_prior
+        if self.log_prior is not None:
+            return self.log_prior
+        return self.rows.memory.tensor.new_zeros(len(self))
 
     @cached_property
     def columns(self) -> Tensor:
@@ -142,36 +205,46 @@ class Neighbors:
             return None
         return TimeExclusion(limits, self.times, labels=labels)
 
+    def split_by_head(
+        self, head: NONAHead | AverageHead, query: Tensor
+    ) -> list[tuple[NONAHead, Tensor, Any]]:
+        """Each network's head, with the queries and the rows in its space."""
+        parts = head.split_by_head(query, self.rows.memory.tensor)
+        return [(part, of_queries, self.rows.like(z)) for part, of_queries, z in parts]
+
     def indexes(self, head: NONAHead | AverageHead) -> list[Index]:
         """An index for each of a head's networks, built when it is first needed."""
-        parts = head.split_by_head(self.embeddings[:0], self.embeddings)
+        parts = self.split_by_head(head, self.rows.memory.tensor[:0])
         algorithm = self.algorithm if isinstance(self.algorithm, str) else id(self.algorithm)
-        key = algorithm, *(part.similarity for part, _, _ in parts)
-        if key not in self.cache.indexes:
-            graphs: list[Any] = [None] * len(parts)
-            if algorithm == "hnsw" and self.cache.graphs is not None:
-                graphs, self.cache.graphs = self.cache.graphs, None
-            self.cache.indexes[key] = [
-                make_index(self.algorithm, part.similarity, part.metric_part(z), graph)
-                for (part, _, z), graph in zip(parts, graphs, strict=True)
-            ]
-        return self.cache.indexes[key]
+        similarities = [part.similarity for part, _, _ in parts]
+
+        def make(i: int, rows: SharedRows, *graph: Any) -> Index:
+            return make_index(self.algorithm, similarities[i], rows, *graph)
+
+        def compared() -> list[Any]:
+            return [part.metric_part(z) for part, _, z in parts]
+
+        return self.cache.find((algorithm, *similarities), compared, make)
 
     def joint_index(self, head: NONAHead | AverageHead, similarity: str, algorithm: str) -> Index:
         """An index of the rows in all networks' spaces side by side."""
-        key = "joint", algorithm, similarity
-        if key not in self.cache.indexes:
-            rows = head.metric_part(self.embeddings)
-            self.cache.indexes[key] = [make_index(algorithm, similarity, rows)]
-        return self.cache.indexes[key][0]
+
+        def make(_: int, rows: SharedRows, *graph: Any) -> Index:
+            return make_index(algorithm, similarity, rows, *graph)
+
+        def compared() -> list[SharedRows]:
+            return [self.rows.like(head.metric_part(self.rows.memory.tensor))]
+
+        return self.cache.find(("joint", algorithm, similarity), compared, make)[0]
 
     def graphs(self) -> list[np.ndarray] | None:
-        """The graphs of the indexes as arrays of bytes, or None if there are none."""
-        for indexes in self.cache.indexes.values():
-            graphs = [index.serialized() for index in indexes if isinstance(index, GraphIndex)]
-            if len(graphs) == len(indexes):
-                return graphs
-        return self.cache.graphs
+        """The graphs of the indexes as arrays of bytes; None if there are none of all rows."""
+        for key, indexes in [*self.cache.indexes.items()]:
+            if key[0] == "hnsw":
+                graphs = [index.serialized() for index in indexes if isinstance(index, GraphIndex)]
+                return [graph for graph in graphs if graph is not None] or None
+        is_of_all = self.cache.n_rows == len(self.rows.memory) and not len(self.rows.gaps)
+        return self.cache.graphs if is_of_all else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -208,7 +281,10 @@ class LabelExclusion:
     @cached_property
     def _sorted(self) -> tuple[Tensor, Tensor]:
         """Ascending labels of the neighbours, and their positions, for all blocks of queries."""
-        return self.neighbors.sort()
+        labels = self.neighbors
+        if bool((labels[1:] >= labels[:-1]).all()):  # as ids are
+            return labels, torch.arange(len(labels), device=labels.device)
+        return labels.sort()
 
     def isolated(self) -> None:
         return None

@@ -14,6 +14,7 @@ from .._data.sample import Embedded, TableRows
 from .._network.network import NeighborNetwork, embed, from_data, to_data
 from .._trend.additive_trend import AdditiveFunction, additive_part
 from .._trend.trend import Trend
+from .._utils.precision import stored
 from .._utils.storable import storable
 from .._utils.threads import cached_property
 from .._utils.validation import sparse_rows
@@ -21,13 +22,17 @@ from ..attention.head import ClassHead, heads_of
 from ..losses import log
 from .bank import NeighborBank
 from .evaluation import Evaluation
+from .index import BruteIndex
 from .influence import changes_without
 from .neighbors import Neighbors
+from .shared_rows import without_rows
 from .weighted_rows import WeightedRows
 
 #: Of more rows with weights without end, changes of all values without every row take too much
 #: memory.
 DENSE_ROWS = 3000
+ARRAYS = "left_out", "reach"  # in a file
+MOST_CHANGED = 64  # if more than one of so many rows has come or left, all are predicted anew
 
 
 @storable
@@ -42,6 +47,10 @@ class NetworkTrend(Trend):
     network: NeighborNetwork
     bank: NeighborBank  # the rows that it predicts from, with the trend beside it
     left_out: Tensor  # (n, n_outputs) in float64, the values at these rows
+    #: (n, K), the similarity to each row from which rows matter for its value, of every network;
+    #: None: all rows may matter.
+    reach: Tensor | None = None
+    n_added: int = 0  # the last rows, which the values at earlier ones do not have as neighbours
 
     is_solved = True
 
@@ -49,7 +58,8 @@ class NetworkTrend(Trend):
     def from_bank(cls, network: NeighborNetwork, bank: NeighborBank) -> NetworkTrend:
         """Predict the rows of a bank, each without itself or its group."""
         trend = cls(network, bank, bank.targets.new_empty(0))
-        return replace(trend, left_out=trend._left_out(np.arange(len(bank))))
+        left_out, reach = trend._left_out(np.arange(len(bank)))
+        return replace(trend, left_out=left_out, reach=reach)
 
     @property
     def takes_table(self) -> bool:
@@ -97,13 +107,18 @@ class NetworkTrend(Trend):
         offset = self.bank.neighbors.offset
         return offset is not None and offset.kept > 0
 
-    def _left_out(self, positions: np.ndarray) -> Tensor:
-        """Values at rows of the bank, (len(positions), n_outputs).
+    def _left_out(self, positions: np.ndarray) -> tuple[Tensor, Tensor | None]:
+        """Values at rows of the bank, (len(positions), n_outputs), and their reach.
 
         Where no row is earlier, the value is the target: nothing is known of the residual.
         """
-        values = values_of(self._evaluate_rows(positions))
-        return torch.where(values.isnan(), self.bank.neighbors.columns[positions], values)
+        evaluation = self._evaluate_rows(positions)
+        values = values_of(evaluation)
+        values = torch.where(values.isnan(), self.bank.neighbors.columns[positions], values)
+        found = evaluation.search()
+        if found is None or any(part.depends_on_all for part in found):
+            return values, None
+        return values, stored(torch.stack([part.similarity[:, -1] for part in found], dim=1))
 
     def moved(self, ids: np.ndarray, rows: TableRows) -> Tensor:
         positions = self.bank.positions(ids)
@@ -206,29 +221,73 @@ class NetworkTrend(Trend):
 
         The values at the earlier rows stay.
         """
-        embedded = replace(neighbors, embeddings=embed(self.network, rows.encoded))
+        embedded = replace(neighbors, rows=embed(self.network, rows.encoded))
         bank = replace(self.bank, next_id=torch.tensor(ids[0]))
         bank = bank.add(embedded, groups=groups, inputs=rows)
-        trend = replace(self, bank=bank)
-        values = trend._left_out(np.arange(len(self.bank), len(bank)))
-        return replace(trend, left_out=torch.cat([self.left_out, values]))
+        left_out, reach = replace(self, bank=bank)._left_out(np.arange(len(self.bank), len(bank)))
+        known = self.reach is not None and reach is not None
+        reach = torch.cat([self.reach, reach]) if known else None  # type: ignore[list-item]
+        left_out = torch.cat([self.left_out, left_out])
+        return replace(
+            self, bank=bank, left_out=left_out, reach=reach, n_added=self.n_added + len(ids)
+        )
 
     def without(self, ids: np.ndarray) -> NetworkTrend:
-        """The trend without some rows. The remaining rows are predicted anew."""
-        kept = np.flatnonzero(~np.isin(self.bank.ids.cpu().numpy(), ids))
-        if len(kept) == len(self.bank):
+        """The trend without some rows.
+
+        The rows that these matter for are predicted anew, and those that added rows matter for.
+        """
+        removed = np.flatnonzero(np.isin(self.bank.ids.cpu().numpy(), ids))
+        if not len(removed):
             return self
-        return NetworkTrend.from_bank(self.network, self.bank.keep(kept))
+        bank, positions = (
+            self.bank.without(removed),
+            torch.from_numpy(removed).to(self.bank.device),
+        )
+        n_added = self.n_added - int((removed >= len(self.bank) - self.n_added).sum())
+        is_small = (len(removed) + n_added) * MOST_CHANGED <= len(bank)
+        beside = bank.trend
+        is_solved_anew = beside is not None and beside.is_solved and beside is not self.bank.trend
+        if self.reach is None or is_solved_anew or not is_small:
+            return NetworkTrend.from_bank(self.network, bank)
+        trend = replace(
+            self,
+            bank=bank,
+            left_out=without_rows(self.left_out, positions),
+            reach=without_rows(self.reach, positions),
+            n_added=0,
+        )
+        added = torch.arange(len(bank) - n_added, len(bank), device=bank.device)
+        sources = torch.cat([self.bank.neighbors.rows[positions], bank.neighbors.rows[added]])
+        changed = trend._reached(sources)
+        left_out, reach = trend._left_out(changed.cpu().numpy())
+        assert trend.reach is not None
+        assert reach is not None
+        trend.left_out[changed], trend.reach[changed] = left_out, reach
+        return trend
+
+    def _reached(self, sources: Tensor) -> Tensor:
+        """Ascending positions of the rows for whose values embedded rows may matter."""
+        assert self.reach is not None
+        head, reached = self.network.head, []
+        indexes = self.bank.neighbors.searched_by("brute").indexes(head)
+        parts = head.split_by_head(sources, sources)
+        for (part, z, _), index, similarity in zip(parts, indexes, self.reach.T, strict=True):
+            if not isinstance(index, BruteIndex):  # of a similarity of one's own
+                return torch.arange(len(self.bank), device=sources.device)
+            reached.append(index.reaching(part.metric_part(z), similarity))
+        return torch.cat(reached).unique()
 
     def __getstate__(self) -> dict[str, Any]:
         """Store the network and the values as arrays."""
         state = {field.name: vars(self)[field.name] for field in fields(self)}
-        left_out = self.left_out.cpu().numpy()
-        return state | {"network": to_data(self.network), "left_out": left_out}
+        arrays = {name: part.cpu().numpy() for name in ARRAYS if (part := state[name]) is not None}
+        return state | {"network": to_data(self.network)} | arrays
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        network, left_out = from_data(state["network"]), torch.as_tensor(state["left_out"])
-        vars(self).update(state | {"network": network, "left_out": left_out})
+        arrays = {name: state[name] for name in ARRAYS if state.get(name) is not None}
+        tensors = {name: torch.as_tensor(array) for name, array in arrays.items()}
+        vars(self).update(state | {"network": from_data(state["network"])} | tensors)
 
 
 def values_of(evaluation: Evaluation) -> Tensor:

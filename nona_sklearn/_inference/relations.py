@@ -8,6 +8,7 @@ that without as many unrelated rows, by networks that were not trained on the ro
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -16,17 +17,19 @@ from scipy.special import logit
 from torch import Tensor
 
 from .._data.row_values import weighted_quantiles
-from .._data.sample import Embedded
-from .._data.splits import Split
 from .._utils.precision import EXACT
 from .._utils.validation import spans_of
 from ..attention.head import AverageHead, ClassHead, NONAHead, prior_mean
 from ..losses import log
-from .bank import NeighborBank
 from .distribution import Calibration, Distribution
-from .evaluation import Evaluation
 from .held_out import n_rows_for, sample_weight_of, split_networks
 from .neighbors import LabelExclusion, RuleExclusion, TimeExclusion
+
+if TYPE_CHECKING:
+    from .._data.sample import Embedded
+    from .._data.splits import Split
+    from .bank import NeighborBank
+    from .evaluation import Evaluation
 
 WINDOW = 10  # positions to each side, within which rows of an order are related
 N_RELATED_ROWS, LEAST_RELATED_ROWS = 800, 60  # validation rows of all networks

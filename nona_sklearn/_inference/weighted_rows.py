@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import torch
 from scipy import sparse
@@ -10,11 +12,13 @@ from torch.nn import functional as F
 
 from .._utils.threads import cached_property
 from .._utils.validation import sparse_rows
-from ..attention.functional import Excluded
 from ..attention.head import ClassHead
-from ..attention.prediction import CandidateRows
 from ..ranking import nearest_first
-from .neighbors import Exclusion
+
+if TYPE_CHECKING:
+    from ..attention.functional import Excluded
+    from ..attention.prediction import CandidateRows
+    from .neighbors import Exclusion
 
 
 class WeightedRows:
@@ -137,10 +141,10 @@ class WeightedRows:
         if not first.adjusts:
             return targets
         # In this form, rounded shares leave targets as they are where nothing moves them.
-        moves = (network.adjusted(rows) - targets for network in self.networks)
-        shares = zip(_shares(weights), moves, strict=True)
-        mean = targets + sum(share[..., None] * move for share, move in shares)
-        mean = first.head.within_bounds(mean)  # beyond which it may be by rounding
+        moved: Tensor | float = 0.0
+        for share, network in zip(_shares(weights), self.networks, strict=True):
+            moved = moved + share[..., None] * (network.adjusted(rows) - targets)
+        mean = first.head.within_bounds(targets + moved)  # beyond which it may be by rounding
         if not in_full or first.offset is None:
             return mean
         return mean + self._not_kept(rows, weights) - self._mean_not_kept

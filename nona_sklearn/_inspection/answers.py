@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.base import is_classifier
 from sklearn.utils.validation import _num_samples
 
-from ..explanation import Explanation
-from ..pipelines import unwrap
+if TYPE_CHECKING:
+    from ..explanation import Explanation
 
 
 @dataclass(frozen=True)
@@ -38,9 +38,8 @@ class OutputAnswers:
         return cls(model, number if shape else None, name, eligibility)
 
     @classmethod
-    def of_only(cls, function: str, estimator: Any) -> OutputAnswers:
-        """Return the answers of a model of one output. An error names the function."""
-        model = unwrap(estimator).snapshot()
+    def of_only(cls, function: str, model: Any) -> OutputAnswers:
+        """Return the answers of an unwrapped model of one output. An error names the function."""
         if model.neighbor_targets().ndim > 1:
             raise ValueError(
                 f"{function} needs a model of one output, got several: fit one for each"

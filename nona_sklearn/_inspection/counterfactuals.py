@@ -13,6 +13,7 @@ from .._utils.tables import free_name, gather_cells, plain_values
 from .._utils.threads import snapshot
 from .._utils.validation import check_integer, is_real, is_whole, object_array, table
 from ..explanation import ComparedColumn, compare_columns, table_of_rows
+from ..pipelines import unwrap
 from .answers import OutputAnswers
 
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ def counterfactuals(
     1  counterfactual          1           5.0          1.7
     2              77       None           5.0          1.7
     """
-    answers = OutputAnswers.of_only("counterfactuals", estimator)
+    answers = OutputAnswers.of_only("counterfactuals", unwrap(estimator).snapshot())
     n_counterfactuals = check_integer("n_counterfactuals", n_counterfactuals)
     outcome = make_outcome(answers, y, at_least, at_most)
     mixer = RowMixer.of(answers, X, features)

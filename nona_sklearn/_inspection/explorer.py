@@ -26,6 +26,7 @@ from .._utils.validation import (
     object_array,
 )
 from ..explanation import ComparedColumn, Explanation, largest_differences
+from ..pipelines import unwrap
 from .answers import OutputAnswers
 from .displays.learned import EffectDisplay, by_value
 from .page import (
@@ -674,7 +675,7 @@ def explore(
     ):
         raise TypeError(f"reducer must be a transformer, such as PCA(2), got {reducer!r:.100}")
     warn_of_other_order(X=X, y=y)
-    answers = OutputAnswers.of_only("explore", estimator)
+    answers = OutputAnswers.of_only("explore", unwrap(estimator).snapshot())
     if len(answers.bank) < 2:
         raise ValueError("the bank must have at least 2 rows to explore, it has 1")
     queries = None if X is None else answers.model.embed(X)

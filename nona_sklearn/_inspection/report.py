@@ -11,7 +11,7 @@ from sklearn.utils import _safe_indexing
 from .._utils.threads import snapshot
 from .._utils.validation import check_fraction, check_integer, is_missing, object_array
 from ..embedding import WeightedFeatures
-from ..explanation import Explanation, largest_differences, table_of_rows
+from ..explanation import Explanation, about_stored_row, largest_differences, table_of_rows
 from ..pipelines import unwrap
 from .answers import OutputAnswers
 from .counterfactuals import (
@@ -310,13 +310,7 @@ def _stored_row(prediction: _Prediction) -> str:
         return ""
     (name,), labels = prediction.answers.bank.names_of(positions), prediction.query.row_labels
     query = "The query" if labels is None else repr(labels[0])
-    which = "is a stored row"
-    if query != repr(name):
-        which = f"has the features of the stored row {name!r:.100}"
-    return (
-        f"{query:.100} {which}, whose own target is part of the prediction. "
-        f"A report with row={name!r:.100} leaves it out."
-    )
+    return f"{about_stored_row(query, name)}. A report with row={name!r:.100} leaves it out."
 
 
 # -- the rows behind it ------------------------------------------------------------------------

@@ -5,14 +5,13 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping, Sequence
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator
 from torch import Tensor, nn
 
-from .._data.sample import Rows
 from .._trend.additive_trend import AdditiveFunction
 from .._utils.precision import EXACT, stored
 from .._utils.storable import CODECS, MODULE_FACTORIES, Codec
@@ -28,6 +27,9 @@ from ..embedding import (
 from ..softstep import SoftStep
 from ..weighting import WEIGHTINGS, make_weighting
 from .extractor import ExtractorEmbedding, make_extractor
+
+if TYPE_CHECKING:
+    from .._data.sample import Rows
 
 
 class NeighborNetwork(nn.Module):

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -26,14 +26,11 @@ from torch.nn import functional as F
 from .._data.column_spec import DAY, MONDAY, TURN, ColumnSpec
 from .._data.columns import LEVEL_CONTENTS, Column
 from .._data.source import BOUND, SmoothClipScaler, SparseEncoder
-from .._data.table_encoder import TableEncoder
 from .._data.table_encoding import TableEncoding
 from .._data.tables import check_table
 from .._estimators.base import NeighborEstimator
-from .._inference.bank import NeighborBank
 from .._inference.distribution import Calibration, Distribution
 from .._inference.evaluation import WeightedRows
-from .._network.network import NeighborNetwork
 from .._utils.files import as_path, destination, put_in_place
 from .._utils.tables import free_name
 from .._utils.threads import snapshot
@@ -51,6 +48,11 @@ from ..losses import log
 from ..weighting import Sigmoid, Softplus, Triangular, Weighting
 from ..weighting.base import FAINT, clamped_log1p_exp, faint_log_softplus, nearest_only
 from .file import refuse_model_trend
+
+if TYPE_CHECKING:
+    from .._data.table_encoder import TableEncoder
+    from .._inference.bank import NeighborBank
+    from .._network.network import NeighborNetwork
 
 TABLE = "X"  # the name of a table of numbers
 GAP = ""  # of strings

@@ -36,8 +36,7 @@ from .._estimators.queries import check_rule, eligibility_of, number_of_neighbor
 from .._inference.bank import NeighborBank, positions_of_names
 from .._inference.evaluation import Evaluation
 from .._inference.neighbors import LabelExclusion, Neighbors
-from .._persistence.file import MANIFEST, decoding, read, write
-from .._trend.model_trend import called
+from .._persistence.file import MANIFEST, decoding, read, refuse_model_trend, write
 from .._utils.files import as_path, new_folder, put_in_place
 from .._utils.threads import ForkSafeLock, snapshot
 from .._utils.validation import (
@@ -56,12 +55,15 @@ ESTIMATOR = "estimator.safetensors"
 LOCK = "edits.lock"  # locked during an edit; released if the edit's process ends
 MAPPED_BYTES = 2**26  # size of the shards' files that a process keeps mapped
 VERIFIED = 2**14  # number of files that a process does not verify again
+FURTHER = {"graphs", "origin"}  # in a shard of version 0.2.0, and of fit_shards
 SHARD = r"shard-[0-9]{5,19}\.safetensors"
+PLAN, FITTED = "unfinished.json", "unfinished.safetensors"  # until fit_shards has ended
 #: A killed edit leaves unlisted shards, and a folder beside the file that it wrote. Version 0.2.0
 #: left a file with the name of such a folder, or with a name by safetensors.
 ESTIMATORS = r"estimator(-[0-9]{5,19})?\.safetensors"
-BESIDE = rf"\.({SHARD}|{ESTIMATORS}|{re.escape(MANIFEST)})\.[0-9a-f]{{32}}"
-LEFT = rf"{SHARD}|{ESTIMATORS}|{BESIDE}|\.tmp[0-9A-Za-z]{{6}}"
+OF_BUILDING = rf"{re.escape(PLAN)}|{re.escape(FITTED)}"
+BESIDE = rf"\.({SHARD}|{ESTIMATORS}|{re.escape(MANIFEST)}|{OF_BUILDING})\.[0-9a-f]{{32}}"
+LEFT = rf"{SHARD}|{ESTIMATORS}|{OF_BUILDING}|{BESIDE}|\.tmp[0-9A-Za-z]{{6}}"
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,11 @@ class Entry:
     first: int
     last: int
 
+    @classmethod
+    def of(cls, path: Path, sha256: str, bank: NeighborBank) -> Entry:
+        """Return the entry of a shard in a file with this checksum."""
+        return cls(path, sha256, len(bank), int(bank.ids[0]), int(bank.ids[-1]))
+
     def open(self) -> NeighborBank:
         """Return the mapped shard. Raise a FileNotFoundError (missing) or ValueError (damaged)."""
         return CACHE.read(self)
@@ -82,7 +89,7 @@ class Entry:
         """Return the mapped shard. `verify` compares the checksum of its content."""
         held = read(self.path, verify=verify, checksum=self.sha256)
         bank = held.get("bank") if isinstance(held, dict) else None
-        if not isinstance(bank, NeighborBank) or held.keys() - {"graphs"} != {"bank"}:
+        if not isinstance(bank, NeighborBank) or held.keys() - FURTHER != {"bank"}:
             raise ValueError(f"{self.path} is damaged: it holds no shard")
         if (graphs := held.get("graphs")) is not None:  # of version 0.2.0
             bank.neighbors.cache.graphs = graphs
@@ -147,8 +154,10 @@ class Folder:
         """Return the manifest. Raise a FileNotFoundError (missing) or ValueError (damaged)."""
         manifest = path / MANIFEST
         if not manifest.is_file():
+            unfinished = ": call fit_shards again, which has not finished it"
             raise FileNotFoundError(
                 f"folder must be one that save_shards wrote, there is no {MANIFEST} in {path}"
+                f"{unfinished * (path / PLAN).exists()}"
             )
         text = manifest.read_bytes()
         with decoding(manifest, "is damaged"):
@@ -185,23 +194,18 @@ class Folder:
     def editing(cls, path: Path) -> Iterator[Folder]:
         """Yield the manifest under a lock, and delete unlisted files in the end."""
         cls.read(path)  # FileLock would create a missing folder
-        lock = path / LOCK
-        # Some versions of filelock empty the target of a link.
-        if lock.is_symlink() or lock.is_dir():
-            raise ValueError(f"{lock} must be a file of the folder's own, not a link or folder")
-        with FileLock(lock):
+        with lock_of(path):
             before = cls.read(path)
             try:
                 yield before
             finally:
-                cls.read(path)._tidy()
+                cls.read(path).tidy()
 
     def put(self, bank: NeighborBank, replaced: Entry | None = None) -> Folder:
         """Write a shard and return the folder with it, in place of `replaced` or at the end."""
         path = self.path / f"shard-{self.next_number:05d}.safetensors"
         # An existing file with this name was never listed: its edit was interrupted.
-        checksum = write({"bank": bank}, path)
-        new = Entry(path, checksum, len(bank), int(bank.ids[0]), int(bank.ids[-1]))
+        new = Entry.of(path, write({"bank": bank}, path), bank)
         shards = tuple(new if entry is replaced else entry for entry in self.shards)
         shards = shards if replaced else (*shards, new)
         return replace(self, shards=shards, next_number=self.next_number + 1)
@@ -227,7 +231,7 @@ class Folder:
         with put_in_place(self.path / MANIFEST) as beside:
             beside.write_text(json.dumps(content | {"sha256": _sha256(content)}, indent=1))
 
-    def _tidy(self) -> None:
+    def tidy(self) -> None:
         """Delete unlisted files of edits, and folders of interrupted edits, not links' targets."""
         listed = {self.estimator_file, *(entry.path.name for entry in self.shards)}
         for path in self.path.iterdir():
@@ -239,6 +243,15 @@ class Folder:
 
     def __len__(self) -> int:
         return sum(entry.n_rows for entry in self.shards)
+
+
+def lock_of(path: Path, timeout: float = -1) -> FileLock:
+    """Return the lock of a folder, which waits for seconds, or without end."""
+    lock = path / LOCK
+    # Some versions of filelock empty the target of a link.
+    if lock.is_symlink() or lock.is_dir():
+        raise ValueError(f"{lock} must be a file of the folder's own, not a link or folder")
+    return FileLock(lock, timeout)
 
 
 def _check_whole(name: str, value: Any, low: int, high: int = 2**62) -> None:
@@ -288,15 +301,16 @@ def save_shards(estimator: Any, folder: Any, n_shards: int) -> None:
     Raises
     ------
     TypeError
-        If `estimator` is of a different class, or has a part that a file cannot contain.
+        If `estimator` is of a different class, or has a part that a file cannot contain, such as
+        a model as `trend`.
     ValueError
-        If `estimator` is not fitted, `n_shards` is not between 1 and the number of rows, or
-        `trend` is a model, which a file cannot contain.
+        If `estimator` is not fitted, or `n_shards` is not between 1 and the number of rows.
     OSError
         If `folder` exists (FileExistsError), or cannot be written. No files remain then.
 
     See Also
     --------
+    fit_shards : Shards of a table beyond memory.
     ShardedNeighbors : Predictions from the folder.
 
     Examples
@@ -312,30 +326,24 @@ def save_shards(estimator: Any, folder: Any, n_shards: int) -> None:
     array([425.])
     """
     path = as_path("folder", folder)
-    _check_kind(estimator)
+    check_kind(estimator)
     check_is_fitted(estimator)
     bank = estimator.bank_
     if not is_whole(n_shards, 1, len(bank)):
         raise ValueError(
             f"n_shards must be an integer from 1 to the bank's {len(bank)} rows, got {n_shards!r}"
         )
-    if bank.trend is not None and bank.trend.takes_table:
-        raise ValueError(
-            f"save_shards needs a trend that a file can contain, {called(estimator.trend)}"
-        )
-    bank = replace(bank, groups=None, group_names=None)
-    all_rows = np.arange(len(bank))
-    # A solved trend has its own rows. Any further kind of trend has one value per row of the bank.
-    solved = bank.trend is not None and bank.trend.is_solved
-    empty = with_bank(estimator, (bank.in_order if solved else bank.keep)(all_rows[:0]))
+    refuse_model_trend(estimator, "shards", "use trend='kernel'")
+    bank = ungrouped(bank)
     with new_folder(path) as beside:
+        empty = with_bank(estimator, without_rows(bank))
         written = Folder(beside, write(empty, beside / ESTIMATOR), int(bank.next_id))
-        for rows in np.array_split(all_rows, n_shards):
+        for rows in np.array_split(np.arange(len(bank)), n_shards):
             written = written.put(indexed(bank.in_order(rows), estimator))
         written.write()
 
 
-def _check_kind(estimator: Any) -> None:
+def check_kind(estimator: Any) -> None:
     """Raise if the estimator has no bank."""
     if not isinstance(estimator, NeighborEstimator):
         raise TypeError(
@@ -348,6 +356,18 @@ def with_bank(estimator: Any, bank: NeighborBank) -> Any:
     made = snapshot(estimator)
     made.bank_ = bank
     return made
+
+
+def ungrouped(bank: NeighborBank) -> NeighborBank:
+    """Return a bank without groups, which shards do not keep."""
+    return replace(bank, groups=None, group_names=None)
+
+
+def without_rows(bank: NeighborBank) -> NeighborBank:
+    """Return the empty bank of the estimator's file, with the trend."""
+    # A solved trend has its own rows. Any further kind of trend has one value per row of the bank.
+    solved = bank.trend is not None and bank.trend.is_solved
+    return (bank.in_order if solved else bank.keep)(np.arange(0))
 
 
 def indexed(bank: NeighborBank, estimator: Any) -> NeighborBank:
@@ -470,6 +490,54 @@ def search_shard(
     return bank.in_order(rows.numpy()), renumbered
 
 
+def select_rows(
+    estimator: Any,
+    folder: Folder,
+    queries: Embedded,
+    n_neighbors: int = 1,
+    by_weight: bool = True,
+    eligibility: Eligibility | None = None,
+    n_jobs: int | None = None,
+) -> SelectedRows:
+    """Return the rows on which results for queries depend, or raise a ShardsLostError.
+
+    For the arguments, see :class:`Search` and :class:`ShardedNeighbors`.
+    """
+    empty = estimator.bank_
+    search = Search(
+        estimator.network_.head,
+        empty.neighbors.algorithm,
+        replace(queries, network=None, row_labels=None, added=None, inputs=None),
+        len(folder),
+        n_neighbors,
+        by_weight,
+        eligibility,
+    )
+    find: Callable = delayed(search_shard)
+    results = Parallel(n_jobs)(find(entry, search) for entry in folder.shards)
+    pairs = list(zip(folder.shards, results, strict=True))
+    if lost := {entry: found for entry, found in pairs if isinstance(found, Exception)}:
+        raise ShardsLostError(lost)
+    banks = [bank for bank, _ in results]
+    starts = [0, *accumulate(map(len, banks))]
+    candidates = tuple(
+        Candidates.merge(parts, starts) for parts in zip(*(c for _, c in results), strict=True)
+    )
+    return join_shards(empty, banks, queries, candidates or None)
+
+
+def as_queries(bank: NeighborBank, network: Any) -> Embedded:
+    """Return the rows of a bank as queries with ids, which are no neighbours of themselves."""
+    return Embedded(
+        bank.embeddings,
+        network,
+        ids=bank.ids,
+        times=bank.neighbors.times,
+        compared=bank.neighbors.compared,
+        columns=None if bank.rule is None else bank.rule.columns,
+    )
+
+
 def join_shards(
     empty: NeighborBank,
     banks: list[NeighborBank],
@@ -494,12 +562,13 @@ def join_shards(
         return None if any(part is None for part in parts) else torch.cat(parts)
 
     are_named = any(bank.names is not None for bank in banks)
-    joined = {name: join(name) for name in ("ids", "levels", "inputs")}
     of_rows = {
         "neighbors": rows,
         "rule": rule,
         "names": join_names(banks) if are_named else None,
-        **joined,
+        "ids": join("ids"),
+        "levels": join("levels"),
+        "input_rows": join("inputs"),
     }
     return SelectedRows(**(vars(empty) | of_rows), queries=queries, candidates=candidates)
 
@@ -527,7 +596,7 @@ class ShardedNeighbors:
     Parameters
     ----------
     folder : str or path-like
-        The folder that :func:`save_shards` wrote.
+        The folder that :func:`save_shards` or :func:`fit_shards` wrote.
     n_jobs : int, optional
         Number of shards that joblib reads at a time, in processes on this machine. None: shards
         are read one after another. Within ``joblib.parallel_config("dask")``, all workers of a
@@ -549,7 +618,7 @@ class ShardedNeighbors:
     Raises
     ------
     FileNotFoundError
-        If :func:`save_shards` did not write `folder`. In a prediction, if a shard is missing.
+        If neither of them wrote `folder`. In a prediction, if a shard is missing.
     ValueError
         If a parameter is invalid, or the manifest or the estimator is damaged. In a prediction, if
         a shard is damaged.
@@ -603,7 +672,7 @@ class ShardedNeighbors:
         path = self.folder / listed.estimator_file
         self.estimator_ = read(path, self._external, checksum=listed.estimator)
         with decoding(path, "is damaged: it holds no fitted estimator"):
-            _check_kind(self.estimator_)
+            check_kind(self.estimator_)
             check_is_fitted(self.estimator_)
             if not isinstance(self.estimator_.bank_, NeighborBank):
                 raise TypeError(f"its bank is a {type(self.estimator_.bank_).__name__}")
@@ -684,7 +753,12 @@ class ShardedNeighbors:
             return getattr(with_bank(estimator, bank), name)(X, **arguments)
         results = []
         for queries in self._query_blocks(folder, name, X):
-            bank = self._select(folder, queries, n_neighbors or 1, name, eligibility)
+            bank = select_rows(
+                *(estimator, folder, queries, n_neighbors or 1),
+                by_weight=name != "kneighbors",
+                eligibility=eligibility,
+                n_jobs=self.n_jobs,
+            )
             results.append(getattr(with_bank(estimator, bank), name)(queries, **arguments))
         return results[0] if len(results) == 1 else _concatenate(results)
 
@@ -698,46 +772,8 @@ class ShardedNeighbors:
             return
         for entry in folder.shards:
             bank = _open(entry)
-            own_rows = Embedded(
-                bank.embeddings,
-                self.estimator_.network_,
-                ids=bank.ids,
-                times=bank.neighbors.times,
-                compared=bank.neighbors.compared,
-                columns=None if bank.rule is None else bank.rule.columns,
-            )
+            own_rows = as_queries(bank, self.estimator_.network_)
             yield from (own_rows[rows] for rows in spans(len(bank), block))
-
-    def _select(
-        self,
-        folder: Folder,
-        queries: Embedded,
-        n_neighbors: int,
-        name: str,
-        eligibility: Eligibility | None,
-    ) -> SelectedRows:
-        """Return the rows on which a method's results depend, or raise a ShardsLostError."""
-        empty = self.estimator_.bank_
-        search = Search(
-            self.estimator_.network_.head,
-            empty.neighbors.algorithm,
-            replace(queries, network=None, row_labels=None, added=None, inputs=None),
-            len(folder),
-            n_neighbors,
-            by_weight=name != "kneighbors",
-            eligibility=eligibility,
-        )
-        find: Callable = delayed(search_shard)
-        results = Parallel(self.n_jobs)(find(entry, search) for entry in folder.shards)
-        pairs = list(zip(folder.shards, results, strict=True))
-        if lost := {entry: found for entry, found in pairs if isinstance(found, Exception)}:
-            raise ShardsLostError(lost)
-        banks = [bank for bank, _ in results]
-        starts = [0, *accumulate(map(len, banks))]
-        candidates = tuple(
-            Candidates.merge(parts, starts) for parts in zip(*(c for _, c in results), strict=True)
-        )
-        return join_shards(empty, banks, queries, candidates or None)
 
     # -- edits ---------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import torch
 from joblib import Parallel, delayed, effective_n_jobs
@@ -26,10 +26,6 @@ from torch import Generator, Tensor, nn
 from torch.optim.lr_scheduler import CosineAnnealingLR
 from torch.utils.data import TensorDataset
 
-from .._data.rule_columns import StoredRule
-from .._data.sample import Sample
-from .._data.splits import Split
-from .._network.extractor import FeatureExtractor
 from .._network.network import NeighborNetwork
 from .._utils.random import local_seed
 from .._utils.threads import FairSemaphore, lone_threads
@@ -51,6 +47,12 @@ from .net import (
 )
 from .progress import ENDLESS, Budget, Progress
 from .refinement import refine_on_bank
+
+if TYPE_CHECKING:
+    from .._data.rule_columns import StoredRule
+    from .._data.sample import Sample
+    from .._data.splits import Split
+    from .._network.extractor import FeatureExtractor
 
 LEAST_GAIN = 1e-4  # least relative or absolute gain of an epoch over the best
 EPOCH_ROWS = 2**16  # most rows of an epoch, drawn anew

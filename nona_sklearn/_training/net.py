@@ -6,7 +6,7 @@ import inspect
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import skorch
 import torch
@@ -17,8 +17,6 @@ from torch.optim import AdamW
 from torch.optim.optimizer import Optimizer
 from torch.utils.data import TensorDataset
 
-from .._data.rule_columns import StoredRule
-from .._data.sample import Rows, Sample
 from .._inference.evaluation import Evaluation
 from .._inference.neighbors import (
     Exclusion,
@@ -27,10 +25,14 @@ from .._inference.neighbors import (
     RuleExclusion,
     TimeExclusion,
 )
-from .._network.network import NeighborNetwork
 from .._utils.precision import stored
-from .._utils.threads import FairSemaphore
 from .._utils.validation import spans
+
+if TYPE_CHECKING:
+    from .._data.rule_columns import StoredRule
+    from .._data.sample import Rows, Sample
+    from .._network.network import NeighborNetwork
+    from .._utils.threads import FairSemaphore
 
 LARGE = 2**16  # a table of more rows trains one network, in larger steps
 # Steps of an epoch and largest batches with batch_size='auto'. A feature extractor, whose rows are
@@ -450,8 +452,4 @@ class QuietAdamW(AdamW):
     zero_grad = inspect.unwrap(Optimizer.zero_grad)
     state_dict = inspect.unwrap(Optimizer.state_dict)
     load_state_dict = inspect.unwrap(Optimizer.load_state_dict)
-    _step = inspect.unwrap(AdamW.step)
-
-    @torch.no_grad()
-    def step(self, closure: Any = None) -> Any:
-        return self._step(closure)
+    step = torch.no_grad()(inspect.unwrap(AdamW.step))

@@ -10,19 +10,17 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Generator, Tensor, nn
 
-from .._data.sample import Sample
 from .._inference.evaluation import Evaluation
 from .._inference.neighbors import Neighbors
-from .._network.network import NeighborNetwork
 from .._utils.precision import exact
 from ..attention.head import ClassHead, NONAHead, prior_mean
 from ..losses import NEGLIGIBLE_LOSS
 
 if TYPE_CHECKING:
-    from .net import DatasetPool
-
-if TYPE_CHECKING:
+    from .._data.sample import Sample
+    from .._network.network import NeighborNetwork
     from .loop import TrainingConfig
+    from .net import DatasetPool
 
 REFINE_ENTRIES = 2**24  # query-neighbour pairs per candidate
 ALONE_ENTRIES = 2**22  # the same for training rows as queries; few parameters need few pairs

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 from scipy.optimize import minimize
 
-from .._data.durations import Durations
 from .trend import parts_of
+
+if TYPE_CHECKING:
+    from .._data.durations import Durations
 
 RIDGES = (1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0)
 

@@ -411,7 +411,9 @@ class KernelTrend(Trend):
     def __call__(self, rows: TableRows) -> Tensor:
         """Return values at queries, (q, n_outputs) in float64, with gradients."""
         X = rows.encoded
-        function = self.function.to(X.device)
+        function = self.function
+        if function.a.device != X.device:
+            function.to(X.device)
         blocks = spans(len(X), max(1, BLOCK_PAIRS // max(1, len(function.a))))
         return torch.cat([function.a[:0], *(function(X[block]) for block in blocks)])
 

@@ -124,6 +124,11 @@ class Trend:
         """Return the trend without the rows of `ids`."""
         raise NotImplementedError
 
+    def renumbered(self, ids: np.ndarray) -> Self:
+        """Return the trend whose row i has the id ``ids[i]``, ascending."""
+        own: Any = self
+        return replace(own, ids=ids[own.ids])
+
 
 @dataclass(frozen=True, eq=False)
 class CrossFittedTrend(Trend):
@@ -372,6 +377,9 @@ class ClassTrend(Trend):
         """
         trend = self.trend.without(ids)
         return self if trend is self.trend else replace(self, trend=trend)
+
+    def renumbered(self, ids: np.ndarray) -> ClassTrend:
+        return replace(self, trend=self.trend.renumbered(ids))
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out attributes that are computed from the fields."""

@@ -46,9 +46,4 @@ if TYPE_CHECKING:
         class ClassifierMixin(_Untyped, sklearn.base.ClassifierMixin): ...
 
 else:
-    from sklearn.base import (  # noqa: F401
-        BaseEstimator,
-        ClassifierMixin,
-        RegressorMixin,
-        TransformerMixin,
-    )
+    from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, TransformerMixin  # noqa: F401

@@ -29,6 +29,12 @@ def index_of(X: Any) -> np.ndarray | None:
     return np.fromiter(X.index, dtype=object, count=len(X.index))
 
 
+def counts_rows(X: Any) -> bool:
+    """Return whether the index of a pandas table is a range that counts the rows."""
+    index = getattr(X, "index", None)
+    return all(getattr(index, name, None) == value for name, value in (("start", 0), ("step", 1)))
+
+
 def are_row_numbers(labels: np.ndarray) -> bool:
     """Return whether labels only count the rows."""
     return all(isinstance(label, Integral) and label == i for i, label in enumerate(labels))
@@ -40,16 +46,16 @@ def warn_of_other_order(stacklevel: int = 3, **given: Any) -> None:
     Arguments are compared with the first argument that has labels.
     """
     first = ""
-    expected: list = []
     for name, argument in given.items():
-        equals = getattr(getattr(given.get(first), "index", None), "equals", None)
-        if equals is not None and equals(getattr(argument, "index", None)):
-            continue  # pandas compares indexes of many rows fast
-        labels = _labels_in(argument)
-        if not labels:
+        if not (hasattr(argument, "iloc") or getattr(argument, "row_labels", None) is not None):
             continue
         if not first:
-            first, expected = name, labels
+            first = name
+            continue
+        equals = getattr(getattr(given[first], "index", None), "equals", None)
+        if equals is not None and equals(getattr(argument, "index", None)):
+            continue  # pandas compares indexes of many rows fast
+        labels, expected = _labels_in(argument), _labels_in(given[first])
         if labels == expected or Counter(labels) != Counter(expected):
             continue
         pairs = enumerate(zip(labels, expected, strict=True))
@@ -68,12 +74,12 @@ def warn_of_other_order(stacklevel: int = 3, **given: Any) -> None:
         )
 
 
-def _labels_in(rows: Any) -> list | None:
+def _labels_in(rows: Any) -> list:
     """Return labels of rows, including row numbers; a missing label is None."""
     labels = index_of(rows)
     if labels is None:  # of what is no table, such as embedded queries
-        labels = getattr(rows, "row_labels", None)
-    return None if labels is None else [None if is_missing(label) else label for label in labels]
+        labels = rows.row_labels
+    return [None if is_missing(label) else label for label in labels]
 
 
 # -- columns -------------------------------------------------------------------------------------

@@ -112,8 +112,12 @@ def table(columns: dict[str, np.ndarray]) -> Any:
     except ImportError:
         return Bunch(**columns)
     frame = pd.DataFrame(columns)
-    complete = frame.loc[:, frame.notna().all()]
-    return frame.assign(**complete.infer_objects())
+    complete = {
+        name: column.infer_objects()
+        for name, column in frame.items()
+        if column.dtype == object and column.notna().all()
+    }
+    return frame.assign(**complete) if complete else frame
 
 
 MAX_WIDENED = 64  # most features; more are usually an embedding, whose axes have no meaning

@@ -109,7 +109,7 @@ def nearest_by_l2(
     """Similarity l2 of the nearest neighbour, (q, 1); None if the similarities hold it."""
     if head.similarity in ("l2", "log_l2"):
         return None
-    similarity = l2(query, neighbors)
+    similarity = l2(query, neighbors[:])  # what a bank shares is copied here, if it has gaps
     if excluded is not None:
         similarity[excluded] = -math.inf
     if not len(neighbors):
@@ -165,9 +165,10 @@ class CandidateRows:
     @cached_property
     def rows(self) -> Tensor | slice:
         """What selects the candidates from tensors of the bank's rows: (q, m), or all."""
-        if self.positions is None:
+        positions = self.candidates.positions
+        if positions is None:
             return slice(None)
-        return self.positions.clamp_max(max(len(self.targets) - 1, 0))
+        return positions.clamp_max(max(len(self.targets) - 1, 0))
 
     @cached_property
     def excluded(self) -> Tensor:
@@ -188,7 +189,7 @@ class CandidateRows:
         One candidate of every query, (q, 1), may be left out.
         """
         similarity, excluded = self.candidates.similarity[queries], None
-        n_columns, most = similarity.shape[1], self.head.n_neighbors
+        n_columns, most = similarity.shape[1], self.head.max_neighbors
         n_admitted = self.candidates.n_admitted
         if n_admitted is not None:
             n_admitted = n_admitted[queries] - int(leaving is not None)
@@ -198,6 +199,8 @@ class CandidateRows:
             if leaving is not None:
                 excluded = excluded.scatter(1, leaving, True)
             similarity = similarity.masked_fill(excluded, 0.0)  # no NaN
+        if self.head.weighting.ties:  # of equally near rows, more may have weight
+            most = self.head.n_neighbors
         if not isinstance(rows, slice) and leaving is None and most is not None:
             # Nearest first, so that the rows beyond need not be ranked to have no weight.
             similarity, rows = similarity[:, :most], rows[:, :most]
@@ -215,6 +218,8 @@ class CandidateRows:
         )
         if not self.training:  # sums of weights are 1 in the precision of the targets
             weights = normalize(weights.to(self.targets.dtype))
+        if weights.shape[1] == n_columns:
+            return weights
         return F.pad(weights, (0, n_columns - weights.shape[1]))
 
     weights = cached_property(weigh)  # of all candidates
@@ -254,7 +259,7 @@ class CandidateRows:
 
         :meth:`adjust` takes them of rows, or their weighted mean.
         """
-        targets = self.targets[rows]
+        targets = select(self.targets, rows)
         if not self.adjusts:
             return targets
         if self.training:  # y - g is all that is needed
@@ -268,7 +273,7 @@ class CandidateRows:
                 residuals = residuals.take_along_dim(rows[..., None], dim=1)
             parts = [*(part.expand(*residuals.shape[:-1], -1) for part in parts), residuals]
         elif self.offset is not None:
-            parts.append(targets - self.offset.values[rows])
+            parts.append(targets - select(self.offset.values, rows))
         return torch.cat(parts, dim=-1)
 
     def adjust(
@@ -291,14 +296,15 @@ class CandidateRows:
         adjusted, *summands_of_models = summands.split(self.targets.shape[1], dim=-1)
         if self.adjustment_scale is not None:
             eta = self.attenuation[queries] if attenuation is None else attenuation
+            shrinkage = self.head.shrinkage
             adjusted = adjusted_mean(
                 adjusted,
                 summands_of_models[0],
                 total,
                 self.query_adjustments[queries][axes],
                 eta[axes],
-                self.head.shrinkage,
-                adjusted.new_tensor(self.head.mean_residual),
+                shrinkage,
+                adjusted.new_tensor(self.head.mean_residual) if shrinkage else 0.0,
             )
         if self.offset is not None:
             assert self.query_trend is not None
@@ -322,7 +328,7 @@ class CandidateRows:
     def _adjustments(self, embeddings: Tensor, rows: Tensor | slice = slice(None)) -> Tensor:
         """Adjustments g of rows, (..., c), in units of the targets."""
         assert self.adjustment_scale is not None
-        g = self.head.adjustments(embeddings)[rows]
+        g = select(self.head.adjustments(embeddings), rows)
         return self.adjustment_scale * (g if self.training else g.to(self.targets.dtype))
 
     @cached_property
@@ -357,7 +363,12 @@ class CandidateRows:
     @property
     def distance(self) -> Tensor:
         """Euclidean distance to the nearest row, (q, 1); infinite without one."""
-        return distance_of(self.head, self.candidates).to(self.targets.dtype)
+        if self.candidates.nearest is not None:
+            distance = -exact(self.candidates.nearest)
+        else:
+            nearest = exact(self.candidates.similarity.amax(dim=1, keepdim=True))
+            distance = (-nearest).exp() if self.head.similarity == "log_l2" else -nearest
+        return distance.to(self.targets.dtype)
 
     # -- average ---------------------------------------------------------------------------
 
@@ -471,20 +482,19 @@ def rows_of(head: NONAHead, *columns: Any, **options: Any) -> CandidateRows:
     return head._rows_class(head, *columns, **options)
 
 
+def select(values: Tensor, rows: Tensor | slice) -> Tensor:
+    """Values (n, c) of rows, (m, c) or (q, m, c), in less time than by an index."""
+    if isinstance(rows, slice):
+        return values[rows]
+    return values.index_select(0, rows.flatten()).view(*rows.shape, values.shape[1])
+
+
 def average(weights: Tensor, values: Tensor) -> Tensor:
     """Weighted means (q, c) of each query's values (q, m, c), or of all values (m, c)."""
     if values.ndim == 2:
         # A product's last digit may depend on where memory begins, which a mapped file shifts.
         return weights @ values.clone()
     return (weights[:, None] @ values)[:, 0]
-
-
-def distance_of(head: NONAHead, candidates: Candidates) -> Tensor:
-    """Euclidean distance to the nearest candidate, (q, 1) in float64."""
-    if candidates.nearest is not None:
-        return -exact(candidates.nearest)
-    nearest = exact(candidates.similarity.amax(dim=1, keepdim=True))
-    return (-nearest).exp() if head.similarity == "log_l2" else -nearest
 
 
 # -- what rows are, and what a trend makes of them ------------------------------------------------
@@ -521,6 +531,11 @@ class Candidates:
         if n_admitted is not None:
             n_admitted = n_admitted[:, None].to(positions.device)
         return cls(similarity, positions, n_admitted, nearest)
+
+    @property
+    def depends_on_all(self) -> bool:
+        """Whether weights or adjustments depend on rows beyond them."""
+        return self.n_admitted is not None or self.nearest is not None
 
     def first(self, k: int) -> Candidates:
         """The k nearest of them."""

@@ -590,7 +590,7 @@ def _one_by_one(reg):
         alone = copy.deepcopy(reg)
         alone.network_.embedding = alone.network_.embedding.embeddings[i]
         alone.network_.head = own
-        alone.bank_ = replace(alone.bank_, neighbors=replace(alone.bank_.neighbors, embeddings=z))
+        alone.bank_ = replace(alone.bank_, neighbors=replace(alone.bank_.neighbors, rows=z))
         yield alone
 
 

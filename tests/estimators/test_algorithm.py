@@ -167,7 +167,7 @@ def test_groups_of_any_size_are_left_out(algorithm):
 
 
 @pytest.mark.filterwarnings("ignore:.* whose own target")  # of stored rows, on purpose
-def test_a_graph_is_built_once_for_many_queries_and_anew_after_an_edit(monkeypatch):
+def test_a_graph_is_built_once_for_many_queries_and_edits(monkeypatch):
     faiss = pytest.importorskip("faiss")
     X, y = data(NONARegressor)
     build, built = faiss.IndexHNSWFlat, []
@@ -181,6 +181,10 @@ def test_a_graph_is_built_once_for_many_queries_and_anew_after_an_edit(monkeypat
     assert len(built) == 2  # the same rows
     reg.remove_neighbors(ids=[0])
     reg.predict(X[:3])
+    reg.add_neighbors(X[:2], y[:2])
+    reg.predict(X[:3])
+    assert len(built) == 2
+    reg.remove_neighbors(ids=np.arange(1, 40))  # most of them
     reg.predict(X[:3])
     assert len(built) == 4
 

@@ -1,12 +1,17 @@
 import copy
 import pickle
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from inner.estimators import edit
+from inner.inference import NetworkTrend, neighbors
 
-from nona_sklearn import NONARegressor, SoftStep, SoftStepKNeighborsRegressor
+from nona_sklearn import NONAClassifier, NONARegressor, SoftStep, SoftStepKNeighborsRegressor
+from nona_sklearn.datasets import make_plane_regression
 
 
 @pytest.fixture
@@ -85,6 +90,159 @@ def test_nothing_of_a_removed_row_is_left(reg):
     assert embedding not in pickle.dumps(reg)
     assert target.tobytes() not in pickle.dumps(reg)
     assert len(reg.bank_.embeddings.untyped_storage()) == reg.bank_.embeddings.nbytes
+
+
+# -- memory that banks share -----------------------------------------------------------------
+
+SPACES = {
+    "networks": lambda: NONARegressor(similarity="l2", n_estimators=2, **TINY),
+    "features": lambda: NONARegressor(similarity="features", n_estimators=2, **TINY),
+    "additive": lambda: NONARegressor(similarity="features", trend="additive", **TINY),
+    "classes": lambda: NONAClassifier(n_estimators=1, **TINY),
+    "cosine": lambda: NONARegressor(similarity="cosine", n_estimators=1, n_neighbors=5, **TINY),
+    "all rows": lambda: NONARegressor(n_neighbors=None, trend=None, n_estimators=1, **TINY),
+    "given space": lambda: SoftStepKNeighborsRegressor(similarity="l1", max_iter=2),
+}
+TINY = {"max_iter": 2, "random_state": 0, "hidden_layer_sizes": (8,)}
+
+
+@cache
+def fitted(space):
+    X, y = make_plane_regression("rings", 150, random_state=0)
+    estimator = SPACES[space]()
+    y = np.round(y) > 0 if isinstance(estimator, NONAClassifier) else y
+    return estimator.fit(X[:60], y[:60]), X, y
+
+
+def answers(estimator, queries):
+    yield getattr(estimator, "predict_proba", estimator.predict)(queries)
+    yield from estimator.kneighbors(queries, 3)
+    yield estimator.predict(None)
+
+
+def assert_as_read_again(estimator, queries):
+    """A pickle holds the rows alone, and an estimator that reads it builds what it searches."""
+    again = pickle.loads(pickle.dumps(estimator))
+    for found, expected in zip(answers(estimator, queries), answers(again, queries), strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("space", SPACES)
+@settings(max_examples=4)
+@given(edits=st.lists(st.tuples(st.integers(0, 9), st.integers(0, 99)), min_size=1, max_size=5))
+def test_edits_lead_to_the_bank_that_its_pickle_holds(space, edits):
+    """Rows come, leave, or leave but for a few; an edit of a copy does not change the first."""
+    before, X, y = fitted(space)
+    estimator, expected = copy.copy(before), [*answers(before, X[140:])]
+    for kind, seed in edits:
+        random = np.random.default_rng(seed)
+        ids = random.permutation(estimator.bank_.ids.numpy())
+        if kind < 6:
+            rows = random.integers(150, size=kind)
+            if kind:
+                estimator.add_neighbors(X[rows], y[rows])
+        else:
+            most = len(ids) - 5
+            n_removed = most if kind == 9 else min(most, 1 + 3 * (kind - 6))
+            estimator.remove_neighbors(ids=ids[:n_removed])
+        if seed % 3:  # several edits before the next prediction
+            assert_as_read_again(estimator, X[140:])
+    assert_as_read_again(estimator, X[140:])
+    for found, of_before in zip(answers(before, X[140:]), expected, strict=True):
+        np.testing.assert_array_equal(found, of_before)
+
+
+@pytest.mark.parametrize("space", ["networks", "features"])
+def test_a_thread_reads_the_bank_before_edits(space):
+    estimator, X, y = fitted(space)
+    estimator, reader = copy.copy(estimator), copy.copy(estimator)
+    expected, done = reader.predict(X[100:]), []
+
+    def write():
+        for i in range(25):
+            (added,) = estimator.add_neighbors(X[[i]], y[[i]])
+            estimator.predict(X[:2])
+            estimator.remove_neighbors(ids=[added, i])
+        done.append(True)
+
+    def read(_):
+        while not done:
+            np.testing.assert_array_equal(reader.predict(X[100:]), expected)
+
+    with ThreadPoolExecutor(3) as pool:
+        reads = pool.map(read, range(2))
+        pool.submit(write).result()
+        list(reads)
+    assert len(estimator.bank_) == 35
+    assert_as_read_again(estimator, X[100:])
+
+
+def test_two_estimators_add_to_the_bank_that_they_share():
+    """Only one of them writes behind the rows that both have."""
+    estimator, X, y = fitted("networks")
+    estimator = copy.copy(estimator)
+    estimator.add_neighbors(X[60:61], y[60:61])
+    estimator.predict(X[:1])
+    other = copy.copy(estimator)
+    estimator.add_neighbors(X[61:63], y[61:63])
+    other.add_neighbors(X[63:64], y[63:64])
+    for each, rows in (estimator, [60, 61, 62]), (other, [60, 63]):
+        embedded = each.embed(X[rows]).embeddings
+        np.testing.assert_array_equal(each.bank_.embeddings[60:], embedded)
+        assert_as_read_again(each, X[60:70])
+
+
+@pytest.mark.parametrize("edit", ["add", "remove"])
+def test_an_interrupted_edit_changes_nothing(edit, monkeypatch):
+    """Also where memory behind the rows is written already."""
+    estimator, X, y = fitted("networks")
+    estimator = copy.copy(estimator)
+    estimator.add_neighbors(X[60:61], y[60:61])
+    bank, before = estimator.bank_, estimator.predict(X[60:70])
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    def change():
+        if edit == "add":
+            estimator.add_neighbors(X[61:65], y[61:65])
+        else:
+            estimator.remove_neighbors(ids=[3, 60])
+
+    with monkeypatch.context() as patched:
+        patched.setattr(neighbors.Cache, "after_edits", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            change()
+    assert estimator.bank_ is bank
+    np.testing.assert_array_equal(estimator.predict(X[60:70]), before)
+    change()
+    assert len(estimator.bank_) == (65 if edit == "add" else 59)
+    assert_as_read_again(estimator, X[60:70])
+
+
+def test_few_rows_are_predicted_anew_where_a_row_leaves(monkeypatch):
+    """A trend of networks is that of the remaining rows, also where rows have joined before."""
+    estimator, X, y = fitted("features")
+    estimator, n_predicted = copy.copy(estimator), []
+    predict = NetworkTrend._left_out
+
+    def count(trend, positions):
+        n_predicted.append(len(positions))
+        return predict(trend, positions)
+
+    more = np.random.default_rng(0).normal(size=(400, 2))
+    estimator.add_neighbors(more, more[:, 0])
+    estimator.remove_neighbors(ids=100)  # all rows, since most have joined
+    monkeypatch.setattr(NetworkTrend, "_left_out", count)
+    estimator.add_neighbors(X[60:62], y[60:62])
+    estimator.remove_neighbors(ids=[101, 461])
+    assert n_predicted[0] == 2
+    assert len(n_predicted) == 2
+    assert 0 < n_predicted[1] < 150
+    trend = estimator.bank_.trend
+    anew = NetworkTrend.from_bank(trend.network, copy.deepcopy(trend.bank))
+    for name in ("left_out", "reach"):
+        np.testing.assert_array_equal(getattr(trend, name), getattr(anew, name))
 
 
 @pytest.mark.slow

@@ -815,7 +815,7 @@ def test_distributions_hold_all_values_of_a_poor_network(plane, power):
     bank = reg.bank_
     wild = bank.embeddings.clone()
     wild[:, -1] *= 1e3  # what the network holds of each row's target
-    reg.bank_ = replace(bank, neighbors=replace(bank.neighbors, embeddings=wild))
+    reg.bank_ = replace(bank, neighbors=replace(bank.neighbors, rows=wild))
     ends = reg.predict_cdf(X_test, [-1e12, 1e12])
     np.testing.assert_allclose(ends, [[0.0, 1.0]] * len(X_test), atol=1e-9)
     levels = np.array([0.001, 0.01, 0.5, 0.99, 0.999])
@@ -1152,6 +1152,10 @@ def test_one_hidden_layer_may_be_a_number(plane):
         (lambda r, X: r.calibrate(None, X[:, 0]), "y must be None with X=None"),
         (lambda r, X: setattr(r, "calibration_", "wide"), "must be a Calibration, got 'wide'"),
         (lambda r, X: clone(r).set_params(n_jobs=0).fit(X, X[:, 0]), "'n_jobs' .* Got 0 instead"),
+        (lambda r, X: r.predict_quantiles(X, None), "quantiles must be a number .*, got None"),
+        (lambda r, X: r.predict_quantiles(X, True), "quantiles must be a number .*, got True"),
+        (lambda r, X: r.predict_quantiles(X, [True]), r"quantiles must be .*, got \[True\]"),
+        (lambda r, X: r.predict_cdf(X, None), "y must be a number .*, got None"),
     ],
 )
 def test_arguments_of_a_wrong_kind_are_refused_by_name(fitted, plane, call, message):
@@ -1230,20 +1234,6 @@ def test_a_warm_start_needs_a_step_on_the_same_scale(plane, params):
     reg.fit(plane[0], plane[2])
     with pytest.raises(ValueError, match=r"'step' was .*, and is \[.*on='rank'.*\] now"):
         reg.set_params(softstep__on="rank").fit(plane[0], plane[2])
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda r, X: r.predict_quantiles(X, None), "quantiles must be a number .*, got None"),
-        (lambda r, X: r.predict_quantiles(X, True), "quantiles must be a number .*, got True"),
-        (lambda r, X: r.predict_quantiles(X, [True]), r"quantiles must be .*, got \[True\]"),
-        (lambda r, X: r.predict_cdf(X, None), "y must be a number .*, got None"),
-    ],
-)
-def test_what_is_no_number_is_refused(fitted, plane, call, message):
-    with pytest.raises(ValueError, match=message):
-        call(fitted, plane[1])
 
 
 @BOTH

@@ -869,7 +869,7 @@ def test_the_prediction_is_the_mean_of_the_estimators(plane):
     banks = reg.bank_.embeddings.split(6, dim=1)
     neighbors = reg.bank_.neighbors
     each = [
-        replace(reg.bank_, neighbors=replace(neighbors, embeddings=bank))
+        replace(reg.bank_, neighbors=replace(neighbors, rows=bank))
         .evaluate(head, replace(queries, embeddings=query))
         .mean()
         .numpy()

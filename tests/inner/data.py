@@ -1,6 +1,10 @@
 """Checked rows and columns, encoders, targets and splits: names of ``_data`` for tests."""
 
-from nona_sklearn._data import source
+from contextlib import contextmanager
+
+import pytest
+
+from nona_sklearn._data import columns, source
 from nona_sklearn._data.column_spec import (
     CALENDAR,
     N_FOLDS,
@@ -37,3 +41,19 @@ from nona_sklearn._data.tables import Names, check_table, labels_of, names_of_ne
 from nona_sklearn._data.targets import ClassTargets, RegressionTargets, find_factors, weigh_classes
 from nona_sklearn._data.times import TimeKind, read_times
 from nona_sklearn._data.training_data import TrainingData
+
+
+@contextmanager
+def read_by_columns():
+    """Read frames of one row by columns inside the block, as frames of many rows."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(source, "row_of_frame", lambda *_: None)
+        yield
+
+
+@contextmanager
+def read_by_cells():
+    """Raise an error inside the block where the columns of a frame are read."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delattr(columns, "_read_series")
+        yield

@@ -38,7 +38,6 @@ from nona_sklearn._inference.distribution import (
 from nona_sklearn._inference.evaluation import Evaluation
 from nona_sklearn._inference.held_out import (
     SHARE,
-    HeldOut,
     ValidationRows,
     _number_by_squared_error,
     _share_by_log_loss,
@@ -56,6 +55,7 @@ from nona_sklearn._inference.index import (
     TransformerIndex,
     TreeIndex,
     check_algorithm,
+    exact_keys,
     make_index,
 )
 from nona_sklearn._inference.neighbors import (
@@ -70,3 +70,4 @@ from nona_sklearn._inference.neighbors import (
 )
 from nona_sklearn._inference.network_trend import NetworkTrend
 from nona_sklearn._inference.relations import WINDOW, Relation, related_factor
+from nona_sklearn._inference.shared_rows import GrowingTensor, SharedRows

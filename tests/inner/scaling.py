@@ -1,3 +1,3 @@
 """Shards: names of ``_scaling`` for tests."""
 
-from nona_sklearn._scaling import sharded
+from nona_sklearn._scaling import building, partitions, sharded

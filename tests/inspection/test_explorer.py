@@ -42,6 +42,7 @@ from nona_sklearn import (
     NONAClassifier,
     NONARegressor,
     explore,
+    unwrap,
 )
 
 try:
@@ -81,7 +82,7 @@ def classifier(flats):
 
 def explored(model, X=None, y=None, features=None, **options):
     """What a page shows."""
-    answers = OutputAnswers.of_only("explore", model)
+    answers = OutputAnswers.of_only("explore", unwrap(model))
     options = {"n_neighbors": 4, "confidence": 0.9, "max_rows": 10_000} | options
     targets = _query_targets(answers, y, 0 if X is None else len(X))
     queries = None if X is None else answers.model.embed(X)
@@ -208,7 +209,7 @@ def test_gaps_of_targets_are_not_known(flats, classifier, regressor):
     for gap in (None, np.nan, pd.NA):
         given = labels.copy()
         given[:4] = gap
-        targets = _query_targets(OutputAnswers.of_only("explore", classifier), given, 10)
+        targets = _query_targets(OutputAnswers.of_only("explore", unwrap(classifier)), given, 10)
         assert [target is None for target in targets] == [True] * 4 + [False] * 6
     found = explored(regressor, queries, [np.nan] * 4 + [*truth[4:]], X)
     assert np.isnan(found.predictions.errors[150:154]).all()

@@ -117,6 +117,7 @@ def rounding(estimator, X):
     return float(slope * error)
 
 
+ON_RANKS = SoftStep("s1", on="rank")
 EACH = {
     "classes": (NONAClassifier(**QUICK), Y > 100),
     "average": (NONARegressor(n_estimators=2, max_iter=2, random_state=0), Y),
@@ -134,14 +135,12 @@ EACH = {
     ),
     "soft classes": (SoftStepKNeighborsClassifier(**SOFT), Y > 100),
     "additive": (SoftStepKNeighborsClassifier(trend="additive", **SOFT), Y > 100),
-}
-ON_RANKS = SoftStep("s1", on="rank")
-ENDING = {
+    # of weights that end
     "k": (NONARegressor(n_neighbors=7, **QUICK), Y),
     "k of two": (NONARegressor(n_neighbors=7, n_estimators=2, max_iter=2, random_state=0), Y),
-    "soft": (SoftStepKNeighborsRegressor(max_iter=2, random_state=0), Y),
+    "soft that ends": (SoftStepKNeighborsRegressor(max_iter=2, random_state=0), Y),
     "soft k": (SoftStepKNeighborsRegressor(8, **SOFT), Y),
-    "classes": (NONAClassifier(n_neighbors=12, **QUICK), Y > 100),
+    "classes of k": (NONAClassifier(n_neighbors=12, **QUICK), Y > 100),
     "sparse": (NONARegressor(weighting="sparse_softmax", similarity="cosine", **QUICK), Y),
     "ranks": (NONARegressor(n_neighbors=5, softstep=ON_RANKS, **QUICK), Y),
     "all": (NONARegressor(n_neighbors=80, weighting="softpick", **QUICK), Y),
@@ -159,27 +158,20 @@ def test_the_graph_of_each_estimator_agrees(estimator, y):
     assert_agrees(fitted(estimator, y), None, QUERIES[:1], QUERIES)
 
 
-@pytest.mark.parametrize(("estimator", "y"), ENDING.values(), ids=ENDING)
-def test_the_graph_of_weights_that_end_agrees(estimator, y):
-    assert_agrees(fitted(estimator, y), None, QUERIES[:1], QUERIES)
-
-
 def test_the_file_of_a_classifier_agrees(tmp_path):
     assert_agrees(fitted(*EACH["classes"]), tmp_path, QUERIES[:1], QUERIES)
 
 
 @pytest.mark.slow  # five seconds each
 @pytest.mark.parametrize(
-    "name", ["several", "soft", "as in the papers", "trend", "trend of classes"]
+    "name",
+    [
+        *("several", "soft", "as in the papers", "trend", "trend of classes"),
+        *("k of two", "soft k", "sparse", "ranks"),
+    ],
 )
 def test_each_file_agrees(name, tmp_path):
     assert_agrees(fitted(*EACH[name]), tmp_path, QUERIES[:1], QUERIES)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["k of two", "soft k", "sparse", "ranks"])
-def test_files_of_weights_that_end_agree(name, tmp_path):
-    assert_agrees(fitted(*ENDING[name]), tmp_path, QUERIES[:1], QUERIES)
 
 
 @pytest.mark.slow

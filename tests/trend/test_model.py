@@ -56,8 +56,9 @@ def test_values_are_those_of_other_groups():
     np.testing.assert_allclose(fit(y=Y, groups=GROUPS).of_rows(IDS), expected)
 
 
-def test_a_single_group_has_its_mean():
-    found = fit(groups=np.zeros(47)).of_rows(IDS)
+@pytest.mark.parametrize("rows", ["groups", "times"])
+def test_a_single_group_or_time_has_the_mean(rows):
+    found = fit(**{rows: np.zeros(47)}).of_rows(IDS)
     np.testing.assert_allclose(found, Y[:, :1].mean())
 
 
@@ -93,11 +94,6 @@ def test_a_query_has_the_model_of_rows_before_its_limit():
     assert (np.diff(trend.ends) > 0).all()
     assert trend.ends[-1] == TIMES.max()
     np.testing.assert_allclose(found[-1], trend(given(X[[4]])).item())
-
-
-def test_rows_of_one_time_have_their_mean():
-    found = fit(times=np.zeros(47)).of_rows(IDS)
-    np.testing.assert_allclose(found, Y[:, :1].mean())
 
 
 @pytest.mark.parametrize("nested", [False, True])

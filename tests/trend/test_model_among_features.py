@@ -306,7 +306,7 @@ def test_pickles_keep_it_and_files_of_numbers_refuse_it(each, tmp_path):
         save(each, tmp_path / "model.nona")
     with pytest.raises(TypeError, match=message.format("an ONNX graph")):
         export_onnx(each, tmp_path / "model.onnx")
-    with pytest.raises(ValueError, match="save_shards needs a trend that a file can contain"):
+    with pytest.raises(TypeError, match="trend must be no model for shards"):
         save_shards(each, tmp_path / "shards", 2)
     assert not [*tmp_path.iterdir()]
 

@@ -301,7 +301,7 @@ def test_files_of_numbers_refuse_it(fitted, tmp_path):
         save(fitted, tmp_path / "model.nona")
     with pytest.raises(TypeError, match=message.format("an ONNX graph")):
         export_onnx(fitted, tmp_path / "model.onnx")
-    with pytest.raises(ValueError, match="save_shards needs a trend that a file can contain"):
+    with pytest.raises(TypeError, match="trend must be no model for shards"):
         save_shards(fitted, tmp_path / "shards", 2)
     other = copy.deepcopy(fitted).set_neighbor_targets(Y[:90])  # which have no trend
     with pytest.raises(TypeError, match=message.format("a file without code")):

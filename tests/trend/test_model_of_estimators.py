@@ -252,9 +252,7 @@ def test_files_of_numbers_refuse_it_before_they_are_written(fitted, tmp_path):
         save(fitted, tmp_path / "model.nona")
     with pytest.raises(TypeError, match=message.format("an ONNX graph")):
         export_onnx(fitted, tmp_path / "model.onnx")
-    with pytest.raises(
-        ValueError, match=r"save_shards needs a trend that a file can contain, got Pipeline"
-    ):
+    with pytest.raises(TypeError, match=r"trend must be no model for shards, got Pipeline"):
         save_shards(fitted, tmp_path / "shards", 2)
     assert not [*tmp_path.iterdir()]
 

@@ -82,7 +82,7 @@ def test_probabilities_are_pooled_with_those_of_each_network(fitted):
     pooled = []
     split = fitted.network_.head.split_by_head(queries.embeddings, neighbors.embeddings)
     for head, query, z in split:
-        alone = Evaluation(head, replace(neighbors, embeddings=z), query).mean()
+        alone = Evaluation(head, replace(neighbors, rows=z), query).mean()
         product = alone ** (1 - share) * of_trend**share
         pooled.append(product / product.sum(dim=1, keepdim=True))
     expected = torch.stack(pooled).mean(dim=0).numpy()

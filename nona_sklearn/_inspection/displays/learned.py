@@ -16,13 +16,7 @@ from ..._utils.validation import are_missing, check_integer, check_lengths, is_w
 from ...pipelines import unwrap
 from ...softstep import STEPS
 from ..answers import OutputAnswers
-from .base import (
-    Display,
-    check_one_output,
-    class_colors,
-    legend_beside,
-    target_name,
-)
+from .base import Display, check_one_output, class_colors, legend_beside, target_name
 
 
 @dataclass(eq=False, repr=False)
@@ -372,7 +366,7 @@ class StepDisplay(Display):
         """
         model = unwrap(estimator).snapshot()
         embeddings = np.asarray(model.transform(model.stored_rows() if X is None else X))
-        query = torch.from_numpy(embeddings).to(model.estimator.bank_.embeddings.device)
+        query = torch.from_numpy(embeddings).to(model.estimator.bank_.device)
         parts = model.estimator.network_.head.split_by_head(query, query)
         step = parts[0][0].step
         if step is None:

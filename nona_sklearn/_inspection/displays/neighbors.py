@@ -11,12 +11,7 @@ from ..._utils.validation import check_integer
 from ...pipelines import unwrap
 from ..answers import OutputAnswers
 from ..page import shortened
-from .base import (
-    Display,
-    check_one_of,
-    class_colors,
-    legend_beside,
-)
+from .base import Display, check_one_of, class_colors, legend_beside
 
 MOST_ROWS = 64  # drawn rows if `n_neighbors` is not given
 MOST_NAMES = 40  # names that have room
