@@ -21,9 +21,8 @@ from .timing import threads, timed
 
 N_ROWS, N_COLUMNS, N_TRAIN, N_EPOCHS = 200_000, 20, 5_000, 3
 N_EDITS, N_SOLVED = 31, 1
-#: The most milliseconds of an edit in a learned space, and the most of a first prediction.
+#: The most milliseconds of an edit, and the most of a first prediction.
 MOST_MS, MOST_RATIO = 5.0, 1.5
-MOST_MS_AMONG_FEATURES = 100.0
 RIVALS = {
     "l2, brute": {"similarity": "l2", "algorithm": "brute"},
     "l2, brute, frame": {"similarity": "l2", "algorithm": "brute"},
@@ -100,9 +99,5 @@ def run(args):
     print(table.round(2).to_string())
     if args.quick:
         return
-    single = table.drop("features, brute, of the kernel")
-    assert (single[["add, ratio", "remove, ratio"]] <= MOST_RATIO).all(axis=None)
-    assert (single["remove, ms"].filter(like="l2") <= MOST_MS).all()
-    assert (single["add, ms"][["l2, brute", "l2, hnsw"]] <= MOST_MS).all()
-    assert (single["add, ms"] <= MOST_RATIO * single["predict, ms"]).all()
-    assert single["remove, ms"].max() <= MOST_MS_AMONG_FEATURES
+    assert (table[["add, ratio", "remove, ratio"]] <= MOST_RATIO).all(axis=None)
+    assert (table[["add, ms", "remove, ms"]] <= MOST_MS).all(axis=None)
