@@ -619,7 +619,7 @@ def _unknown_levels(training: Training, bank: NeighborBank) -> UnknownLevels | N
     network, calibration, data = training.network, bank.calibration, training.data
     if bank.trend is not None and bank.trend.networks is not None:
         _, bank = bank.trend.networks
-        bank = replace(bank, calibration=calibration)
+        bank = replace(bank, calibration=calibration, sources=None)
     X, levels, encoder = data.sample.X, data.levels, training.architecture.encoder
     assert isinstance(X, Tensor)
     assert levels is not None

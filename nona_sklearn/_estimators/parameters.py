@@ -92,7 +92,8 @@ class TrainingOptions(Documented, BaseEstimator):
     n_iter_no_change : int or 'auto', default='auto'
         Training stops after this many epochs without improvement of the validation loss or,
         without validation rows, of the training loss. 'auto': 3 with a trend, else 9; 24 for a
-        table with more than 65,536 rows and a constant learning rate; 10 with a feature extractor and for SoftStep k-NN.
+        table with more than 65,536 rows and a constant learning rate; 10 with a feature
+        extractor and for SoftStep k-NN.
 
     max_time : float or None, default=None
         Time limit of fit in seconds, for preparation, training and the embedding of the training

@@ -157,9 +157,9 @@ def train_network(
 
     The weights come from the epoch of the lowest validation loss or, without validation rows, of
     the lowest training loss. The history has a dict per epoch. The best epoch has ``kept``, True.
-    The last epoch has ``stopped`` ('no change', 'schedule', 'max_iter' or 'max_time') and, if the network is
-    no better than the mean training target, ``in_vain``, True. Raise a ValueError if training
-    diverges. `seed` determines the order of batches and the draws of pools.
+    The last epoch has ``stopped`` ('no change', 'schedule', 'max_iter' or 'max_time') and, if the
+    network is no better than the mean training target, ``in_vain``, True. Raise a ValueError if
+    training diverges. `seed` determines the order of batches and the draws of pools.
     """
     equal_rows = isinstance(train.X, Tensor) and not _varies(train.X)
     if equal_rows or not _varies(train.y):

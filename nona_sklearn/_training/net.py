@@ -141,7 +141,7 @@ class BatchPool(DatasetPool):
 
 
 class NearPool(BatchPool):
-    """Take the batch as neighbours, which consists of cells of near rows (:class:`NearBatches`)."""
+    """Take the batch as neighbours, of cells of near rows (:class:`NearBatches`)."""
 
     def cells(self, network: NeighborNetwork) -> list[Tensor]:
         """Return the rows in cells of near embeddings, of CELL to twice as many rows each.
@@ -156,7 +156,10 @@ class NearPool(BatchPool):
         for level in range(n_levels):  # halve every cell at the median along a direction
             directions = torch.randn(2**level, z.shape[1], generator=generator).to(z)
             along = torch.cat(
-                [(z[order[block]] * directions[cell[block]]).sum(dim=1) for block in spans(n, 2**16)]
+                [
+                    (z[order[block]] * directions[cell[block]]).sum(dim=1)
+                    for block in spans(n, 2**16)
+                ]
             )
             by_direction = along.argsort()
             order = order[by_direction[cell[by_direction].argsort(stable=True)]]
