@@ -12,6 +12,8 @@ from inner.training import (
     NEIGHBOR_POOLS,
     STEPS,
     STEPS_OF_CLASSES,
+    NearBatches,
+    NearPool,
     NONANet,
     RowBatches,
     TrainingConfig,
@@ -19,6 +21,7 @@ from inner.training import (
     count_parts,
     how_many,
     loop,
+    net,
     refine,
     refinement,
     resolve_batch_size,
@@ -109,6 +112,61 @@ def test_no_row_is_predicted_from_its_own_target(neighbor_pool, step, n_adjusted
         assert influence.abs().sum() > 0.5
         if row == 0:
             assert influence[1] > 0
+
+
+@pytest.mark.parametrize("n", [5, 40, 257])
+def test_cells_divide_the_rows(n, monkeypatch):
+    monkeypatch.setattr(net, "CELL", 8)
+    X, y = make_data(n)
+    cells = NearPool(X, y, n, generator()).cells(make_network())
+    assert torch.cat(cells).sort().values.tolist() == list(range(n))
+    assert all(min(n, 8) <= len(cell) <= 16 for cell in cells)
+
+
+def test_rows_of_a_cell_are_near(monkeypatch):
+    """Their distances are less than half of those of all rows."""
+    monkeypatch.setattr(net, "CELL", 8)
+    X, y = make_data(512)
+    network = make_network()
+    z = network.embed(X)
+    cells = NearPool(X, y, 512, generator()).cells(network)
+    within = torch.stack([torch.cdist(z[cell], z[cell]).mean() for cell in cells]).mean()
+    assert within < torch.cdist(z, z).mean() / 2
+
+
+def test_all_rows_are_in_a_batch_before_any_is_again(monkeypatch):
+    monkeypatch.setattr(net, "CELL", 8)
+    X, y = make_data(128)
+    pool = NearPool(X, y, 128, generator())
+    batches = NearBatches(
+        TensorDataset(torch.arange(128), y), 32, generator(), 64, pool=pool, network=make_network()
+    )
+    epochs = [[rows for rows, _ in batches] for _ in range(4)]
+    assert all(len(epoch) == 2 for epoch in epochs)
+    for both in (epochs[0] + epochs[1], epochs[2] + epochs[3]):
+        assert torch.cat(both).sort().values.tolist() == list(range(128))
+    rows, targets = next(iter(batches))
+    assert torch.equal(targets, y[rows])
+
+
+def test_the_learning_rate_decreases_to_zero_by_half_a_cosine():
+    rates = []
+
+    class Recorder(Callback):
+        def on_batch_begin(self, net, training, **_):
+            if training:
+                rates.append(net.optimizer_.param_groups[0]["lr"])
+
+    history = train(
+        make_network(), make_data(64), max_iter=9, n_scheduled=3, callbacks=[Recorder()]
+    )
+    assert len(rates) == 3 * 4
+    expected = 0.01 * (1 + np.cos(np.pi * np.arange(12) / 12)) / 2
+    np.testing.assert_allclose(rates, expected, rtol=1e-6)
+    assert len(history) == 3
+    assert history[-1]["stopped"] == "schedule"
+    history = train(make_network(), make_data(64), max_iter=2, n_scheduled=3)
+    assert history[-1]["stopped"] == "max_iter"
 
 
 @pytest.mark.slow
