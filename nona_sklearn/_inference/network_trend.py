@@ -240,10 +240,8 @@ class NetworkTrend(Trend):
         removed = np.flatnonzero(np.isin(self.bank.ids.cpu().numpy(), ids))
         if not len(removed):
             return self
-        bank, positions = (
-            self.bank.without(removed),
-            torch.from_numpy(removed).to(self.bank.device),
-        )
+        bank = self.bank.without(removed)
+        positions = torch.from_numpy(removed).to(bank.device)
         n_added = self.n_added - int((removed >= len(self.bank) - self.n_added).sum())
         is_small = (len(removed) + n_added) * MOST_CHANGED <= len(bank)
         beside = bank.trend
