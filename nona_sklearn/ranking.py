@@ -40,7 +40,8 @@ def largest(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """
     q, n = values.shape
     if k * GROUP >= n or q * n <= FEW_VALUES:
-        return values.topk(k, dim=1)
+        found, positions = values.topk(k, dim=1)
+        return found, positions
     n_groups = n // GROUP
     whole = n_groups * GROUP  # the rest, less than a group, is searched with the best groups
     groups = values[:, :whole].reshape(q, GROUP, n_groups)  # of every n_groups-th value

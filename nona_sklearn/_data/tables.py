@@ -68,12 +68,9 @@ def labels_of(X: Any) -> np.ndarray | None:
     """Return the labels of a table's index, (n,), or None if the labels only count rows."""
     if isinstance(X, Embedded):
         return X.row_labels
-    if isinstance(X, Row):
-        labels = X.row_labels
-    elif counts_rows(X):
+    if counts_rows(X):
         return None
-    else:
-        labels = index_of(X)
+    labels = X.row_labels if isinstance(X, Row) else index_of(X)
     return None if labels is None or are_row_numbers(labels) else labels
 
 

@@ -247,6 +247,11 @@ class BruteIndex(Index):
         keys = self._keys.after_edits(memory, n_before, removed)
         return None if keys is None else BruteIndex(self.similarity, rows, keys)
 
+    def _made_keys(self) -> Any:
+        if self._keys is None:
+            self._keys = KEYS[self.similarity](self.rows.memory.tensor)
+        return self._keys
+
     def n_queries_at_once(self, k: int) -> int:
         fitting = max(16, COMPARED_PAIRS // max(1, len(self)))
         return min(super().n_queries_at_once(k), fitting)
@@ -262,11 +267,9 @@ class BruteIndex(Index):
         if k == 0 or len(query) == 0:
             none = query.new_zeros(len(query), k)
             return none, none.long()
-        rows = self.rows
-        if self._keys is None:
-            self._keys = KEYS[self.similarity](rows.memory.tensor)
+        rows, compare = self.rows, self._made_keys()
         # The columns of the keys are the given rows, or else places in memory.
-        rounded = self._keys(query, None if among is None else rows.places(among))
+        rounded = compare(query, None if among is None else rows.places(among))
         n = len(rows) if among is None else len(among)
         m, position_of = min(k + MARGIN, n), rows.positions if among is None else among.__getitem__
         if among is None and len(rows.gaps):
@@ -285,7 +288,7 @@ class BruteIndex(Index):
         keys, order = keys.sort(dim=1, stable=True)
         keys, positions = keys[:, :k].clone(), candidates.gather(1, order)[:, :k]
         if m < n:
-            needed = stored(self._keys.least(query, keys[:, -1]))
+            needed = stored(compare.least(query, keys[:, -1]))
             doubtful = ~(largest_keys[:, -1] < needed) & (keys[:, -1] < math.inf)  # of NaN, too
             for i in doubtful.nonzero()[:, 0].tolist():
                 may_be_near = ~(rounded[i] < needed[i])
@@ -304,13 +307,12 @@ class BruteIndex(Index):
 
         They are ascending. The similarities are in float32; that of a few rows may be less.
         """
-        if self._keys is None:
-            self._keys = KEYS[self.similarity](self.rows.memory.tensor)
+        compare = self._made_keys()
         keys = exact_keys_of(self.similarity, similarity, query.shape[1])
         reached = torch.zeros(len(self), dtype=torch.bool, device=query.device)
         for one in query.split(1):
-            rounded = without_rows(self._keys(one)[0], self.rows.gaps)
-            reached |= ~(rounded < stored(self._keys.least(one, keys)))  # with NaN
+            rounded = without_rows(compare(one)[0], self.rows.gaps)
+            reached |= ~(rounded < stored(compare.least(one, keys)))  # with NaN
         return reached.nonzero()[:, 0]
 
 
@@ -393,6 +395,11 @@ class ScaledKeys(ABC):
         """What a product with queries takes of coordinates (n, d), as columns."""
         return z.T
 
+    def _side(self, among: Tensor | None) -> Tensor:
+        """The columns of all rows, or of some places."""
+        side = self.side.tensor
+        return side if among is None else side.index_select(1, among)
+
     def after_edits(self, memory: Tensor, n_before: int, removed: Tensor) -> Self | None:
         """Keys of rows in memory, of which the first have keys, and removed ones had.
 
@@ -433,9 +440,8 @@ class SquareKeys(ScaledKeys):
         return torch.cat([z.T, stored(-exact(z).square().sum(dim=1) / 2)[None]])
 
     def __call__(self, query: Tensor, among: Tensor | None = None) -> Tensor:
-        side = self.side.tensor if among is None else self.side.tensor.index_select(1, among)
         query = self._coordinates(query)
-        return torch.cat([query, query.new_ones(len(query), 1)], dim=1) @ side
+        return torch.cat([query, query.new_ones(len(query), 1)], dim=1) @ self._side(among)
 
     def least(self, query: Tensor, key: Tensor) -> Tensor:
         """The least rounded key, (q,), of any row whose exact key is at most `key` (q,)."""
@@ -466,8 +472,7 @@ class ProductKeys(ScaledKeys):
         return stored(_unit(z) if self.unit else z / (self.scale if scale is None else scale))
 
     def __call__(self, query: Tensor, among: Tensor | None = None) -> Tensor:
-        side = self.side.tensor if among is None else self.side.tensor.index_select(1, among)
-        return self._coordinates(query, _scale_of_each(query)) @ side
+        return self._coordinates(query, _scale_of_each(query)) @ self._side(among)
 
     def least(self, query: Tensor, key: Tensor) -> Tensor:
         """The least rounded key, (q,), of any row whose exact key is at most `key` (q,)."""
@@ -664,10 +669,10 @@ class GraphIndex(SearchIndex):
         index.rows = rows
         if n_beside > max(LEAST_BESIDE, n_of_graph // BESIDE):
             index.graph = self._whole(rows)
-        beside = rows.from_place(index.graph.ntotal)
-        index.beside = (
-            None if index.graph is not self.graph else self.beside.after_edits(beside)
-        ) or BruteIndex(self.similarity, beside)
+        beside, followed = rows.from_place(index.graph.ntotal), None
+        if index.graph is self.graph:
+            followed = self.beside.after_edits(beside)
+        index.beside = followed or BruteIndex(self.similarity, beside)
         return index
 
     def _whole(self, rows: SharedRows) -> Any:

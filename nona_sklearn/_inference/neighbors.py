@@ -283,7 +283,7 @@ class LabelExclusion:
         """Ascending labels of the neighbours, and their positions, for all blocks of queries."""
         labels = self.neighbors
         if bool((labels[1:] >= labels[:-1]).all()):  # as ids are
-            return labels, torch.arange(len(labels), device=labels.device)
+            return labels.contiguous(), torch.arange(len(labels), device=labels.device)
         return labels.sort()
 
     def isolated(self) -> None:

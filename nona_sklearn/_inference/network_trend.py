@@ -53,9 +53,8 @@ class NetworkTrend(Trend):
     #: (n, K), the similarity to each row from which rows matter for its value, of every network;
     #: None: all rows may matter.
     reach: Tensor | None = None
-    n_added: int = (
-        0  # the last sources, which the values at earlier rows do not have as neighbours
-    )
+    #: The last sources, which the values at earlier rows do not have as neighbours.
+    n_added: int = 0
 
     is_solved = True
 

@@ -60,13 +60,13 @@ from .sharded import (
     ShardedNeighbors,
     as_queries,
     check_kind,
+    emptied,
     indexed,
     join_shards,
     lock_of,
     select_rows,
     ungrouped,
     with_bank,
-    without_rows,
 )
 
 CALIBRATION_ROWS = 500  # outside the sample, by which intervals are calibrated
@@ -527,7 +527,7 @@ def _embedded(
 def _finish(model: Any, folder: Folder) -> None:
     """Write the estimator and the manifest, which make the shards a bank."""
     sample = model.bank_
-    empty = with_bank(model, without_rows(ungrouped(sample)))
+    empty = with_bank(model, emptied(ungrouped(sample)))
     if sample.calibration is not None and sample.groups is None and sample.time is None:
         calibration = _calibration(empty, folder, sample.ids.numpy()) or sample.calibration
         empty = with_bank(empty, replace(empty.bank_, calibration=calibration))

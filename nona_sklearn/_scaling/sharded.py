@@ -336,7 +336,7 @@ def save_shards(estimator: Any, folder: Any, n_shards: int) -> None:
     refuse_model_trend(estimator, "shards", "use trend='kernel'")
     bank = ungrouped(bank)
     with new_folder(path) as beside:
-        empty = with_bank(estimator, without_rows(bank))
+        empty = with_bank(estimator, emptied(bank))
         written = Folder(beside, write(empty, beside / ESTIMATOR), int(bank.next_id))
         for rows in np.array_split(np.arange(len(bank)), n_shards):
             written = written.put(indexed(bank.in_order(rows), estimator))
@@ -363,7 +363,7 @@ def ungrouped(bank: NeighborBank) -> NeighborBank:
     return replace(bank, groups=None, group_names=None)
 
 
-def without_rows(bank: NeighborBank) -> NeighborBank:
+def emptied(bank: NeighborBank) -> NeighborBank:
     """Return the empty bank of the estimator's file, with the trend."""
     # A solved trend has its own rows. Any further kind of trend has one value per row of the bank.
     solved = bank.trend is not None and bank.trend.is_solved

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import warnings
 from contextlib import contextmanager
 from pathlib import Path
 from unittest.mock import patch
@@ -13,6 +12,7 @@ from unittest.mock import patch
 import numpy as np
 import pandas as pd
 import pytest
+from clusters import two_workers
 from inner.scaling import building
 from sklearn.base import clone
 from sklearn.linear_model import Ridge
@@ -483,24 +483,10 @@ def die_once(frame, roles, fitted, part):
     return EMBED(frame, roles, fitted, part)
 
 
-@contextmanager
-def cluster():
-    distributed = pytest.importorskip("distributed")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        with (
-            distributed.LocalCluster(
-                n_workers=2, threads_per_worker=1, dashboard_address=":0"
-            ) as local,
-            distributed.Client(local) as client,
-        ):
-            yield client
-
-
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_a_worker_that_dies_is_replaced(tmp_path):
-    with cluster(), patch.object(building, "embed_partition", die_once):
+    with two_workers(), patch.object(building, "embed_partition", die_once):
         sharded = fit(tmp_path / "bank")
     assert (tmp_path / "died").exists()
     names = {path.name for path in (tmp_path / "bank").iterdir()}
@@ -520,7 +506,7 @@ def test_an_error_of_a_worker_names_the_partition_and_the_rest_is_resumed(tmp_pa
     parts = parts_with(
         2, lambda part: part.assign(a=part.a.mask(np.arange(100) == outside, 1e300))
     )
-    with cluster(), noted("embed_partition") as here:
+    with two_workers(), noted("embed_partition") as here:
         with pytest.raises(ValueError, match=r"partition 2: .*too large for float32"):
             fit(tmp_path / "bank", dd.from_map(lambda part: part, parts))
         assert (tmp_path / "bank" / building.PLAN).exists()

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-import warnings
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -22,6 +21,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from clusters import two_workers
 from inner.data import source
 from inner.persistence import file as file_module
 from inner.scaling import sharded as sharded_module
@@ -906,19 +906,9 @@ SEARCH_SHARD = sharded_module.search_shard
 
 @pytest.fixture
 def cluster():
-    """Two Dask workers in processes of their own, which look for a lost scheduler for a while."""
-    dask = pytest.importorskip("dask")
-    distributed = pytest.importorskip("distributed")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        with (
-            dask.config.set({"distributed.comm.timeouts.connect": "10s"}),
-            distributed.LocalCluster(
-                n_workers=2, threads_per_worker=1, dashboard_address=":0"
-            ) as local,
-            distributed.Client(local) as client,
-        ):
-            yield client
+    """Two Dask workers, which look for a lost scheduler for a while."""
+    with two_workers(**{"distributed.comm.timeouts.connect": "10s"}) as client:
+        yield client
 
 
 @pytest.mark.slow
