@@ -6,6 +6,7 @@ import pickle
 import numpy as np
 import pytest
 from inner.estimators import architectures
+from inner.data import Embedded
 from inner.inference import NetworkTrend, network_trend
 from sklearn.utils._testing import ignore_warnings
 
@@ -33,10 +34,16 @@ def few_rows(monkeypatch):
 
 @pytest.fixture(params=CASES)
 def fitted(request):
-    kind, y, given = CASES[request.param]
-    estimator = kind(n_estimators=2, max_iter=3, random_state=0, similarity="features")
+    return fit_case(request.param)
+
+
+def fit_case(case, **settings):
+    kind, y, given = CASES[case]
+    settings |= {"n_estimators": 2, "max_iter": 3, "random_state": 0, "similarity": "features"}
     with ignore_warnings():
-        estimator.fit(X[:N_FIT], y[:N_FIT], **{name: part[:N_FIT] for name, part in given.items()})
+        estimator = kind(**settings).fit(
+            X[:N_FIT], y[:N_FIT], **{name: part[:N_FIT] for name, part in given.items()}
+        )
     return estimator, y, given
 
 
@@ -50,32 +57,26 @@ def assert_as_anew(trend):
     np.testing.assert_array_equal(trend.left_out, anew.left_out)
 
 
-def test_values_are_predictions_from_the_sources_without_the_row_and_its_group(fitted):
-    """The oracle: the bank of the sources alone, less what the row excludes."""
-    estimator, _, given = fitted
+@pytest.mark.parametrize("case", CASES)
+def test_values_are_predictions_from_the_sources_without_the_row_and_its_group(case):
+    """The oracle: queries with the rows' embeddings, and a bank of the eligible sources alone."""
+    estimator, _, given = fit_case(case, trend=None)
     trend = trend_of(estimator)
     bank, sources, head = trend.bank, trend.bank.sources, trend.network.head
     assert (len(bank), len(sources)) == (N_FIT, SOURCES)
-    for row in (0, 5, int(sources.ids[3]), N_FIT - 1):
-        ids = sources.ids.numpy()
-        kept = ids != row
+    ids = sources.ids.numpy()
+    for row in (0, 5, ids[3], ids[-1], N_FIT - 1):
+        eligible = ids != row
         if "groups" in given:
-            kept &= GROUPS[ids] != GROUPS[row]
+            eligible &= GROUPS[ids] != GROUPS[row]
         if "times" in given:
-            kept &= ids < row
-        if not kept.any():
+            eligible &= ids < row
+        if not eligible.any():
             continue
-        alone = copy.deepcopy(sources)
-        alone = alone.in_order(np.flatnonzero(kept))
-        evaluation = alone.evaluate(head)
-        query = bank.neighbors.rows[[row]], bank.neighbors.offset
-        trend_at_row = None if query[1] is None else query[1].values[[row]]
-        [expected] = network_trend.values_of(
-            network_trend.replace(
-                evaluation[:1], query=query[0], exclusion=None, query_trend=trend_at_row
-            )
-        )
-        np.testing.assert_allclose(trend.left_out[row], expected, rtol=1e-12)
+        few = copy.deepcopy(sources).in_order(np.flatnonzero(eligible))
+        query = Embedded(bank.neighbors.rows[[row]], trend.network)
+        [expected] = network_trend.values_of(few.evaluate(head, query))
+        np.testing.assert_allclose(trend.left_out[row], expected, rtol=1e-6)
 
 
 def test_new_rows_are_no_sources_and_leave_the_values(fitted):
@@ -133,29 +134,27 @@ def test_copies_and_files_have_the_same_sources(fitted, edited, tmp_path):
         )
 
 
-def test_influence_is_what_leaving_a_row_out_does_to_the_networks():
-    """Of rows that are sources and of rows that are not, in the networks as in the kernel."""
-    reg = NONARegressor(
-        n_estimators=1, max_iter=3, random_state=0, similarity="features", trend="kernel"
-    )
-    with ignore_warnings():
-        reg.fit(X[:N_FIT], Y[:N_FIT])
-    queries = X[N_FIT : N_FIT + 3]
-    influence = reg.influence(queries)
-    sources = trend_of(reg).bank.sources.ids.tolist()
-    others = np.setdiff1d(np.arange(N_FIT), sources).tolist()
-    for row in (sources[2], others[2]):
-        without = copy.deepcopy(reg).remove_neighbors(ids=row)
-        change = without.predict(queries) - reg.predict(queries)
-        np.testing.assert_allclose(influence[:, row], -change, atol=1e-6)
+@pytest.mark.parametrize("trend", [None, "kernel"])
+def test_influence_is_what_leaving_a_row_out_does_to_the_networks(trend):
+    """A kernel beside the networks is kept fixed for rows that are no sources."""
+    estimator = fit_case("numbers", trend=trend)[0]
+    query = X[[N_FIT]]
+    influence = estimator.influence(query)
+    sources = trend_of(estimator).bank.sources.ids.numpy()
+    others = np.setdiff1d(np.flatnonzero(influence["weight"] > 0), sources)
+    assert len(others)
+    for row in (*sources[:3], *(others if trend is None else [])):
+        without = copy.deepcopy(estimator).remove_neighbors(ids=row)
+        [change] = without.predict(query) - estimator.predict(query)
+        np.testing.assert_allclose(influence["change"][row], abs(change), rtol=1e-3, atol=1e-6)
 
 
 @ignore_warnings()
 def test_a_large_table_trains_for_a_fixed_number_of_epochs(monkeypatch):
     monkeypatch.setattr(architectures, "LARGE", 100)
-    reg = NONARegressor(n_estimators=1, random_state=0).fit(X, Y)
+    reg = NONARegressor(n_estimators=1, random_state=0, trend=None).fit(X, Y)
     assert [epoch["stopped"] for epoch in reg.history_ if "stopped" in epoch] == ["schedule"]
     assert reg.n_iter_ == 16
     constant = TrainingOptions(learning_rate="constant", n_iter_no_change=2)
-    reg = NONARegressor(n_estimators=1, random_state=0, training=constant).fit(X, Y)
+    reg = NONARegressor(n_estimators=1, random_state=0, trend=None, training=constant).fit(X, Y)
     assert reg.history_[-1]["stopped"] == "no change"

@@ -513,18 +513,23 @@ def test_some_validation_rows_judge_an_epoch_and_all_refine_the_network(monkeypa
 def test_large_tables_have_a_recipe_of_their_own():
     """Where a parameter is 'auto', and without a feature extractor, whose rows are costly."""
 
-    def recipe(estimator, n_rows):
-        config = estimator._architecture().config(n_rows)
-        return config.pool_size, config.learning_rate_init, config.n_iter_no_change
+    def recipe(n_rows, kind=NONARegressor, **settings):
+        config = kind(**settings)._architecture().config(n_rows)
+        epochs = config.n_epochs, config.n_iter_no_change
+        return config.neighbor_pool, config.pool_size, config.learning_rate_init, epochs
 
     few, many = 2**16, 2**16 + 1
-    assert recipe(NONARegressor(), few) == (2048, 0.02, 9)
-    assert recipe(NONARegressor(), many) == (4096, 0.01, 24)
-    assert recipe(
-        NONARegressor(training=TrainingOptions(pool_size=50, learning_rate_init=0.5)), many
-    ) == (50, 0.5, 24)
-    extracting = NONARegressor(feature_extractor=nn.Identity)
-    assert recipe(extracting, few) == recipe(extracting, many) == (2048, 0.01, 10)
+    assert recipe(few) == ("dataset", 2048, 0.02, (200, 9))
+    assert recipe(many) == ("near", 4096, 0.01, (16, 16))
+    assert recipe(many, NONAClassifier) == ("near", 4096, 0.01, (16, 16))
+    assert recipe(many, max_iter=5) == ("near", 4096, 0.01, (5, 16))
+    options = {"pool_size": 50, "learning_rate_init": 0.5, "neighbor_pool": "batch"}
+    training = TrainingOptions(**options, learning_rate="constant")
+    assert recipe(many, training=training) == ("batch", 50, 0.5, (200, 24))
+    training = TrainingOptions(learning_rate="cosine", n_iter_no_change=4)
+    assert recipe(few, training=training, max_iter=30) == ("dataset", 2048, 0.02, (30, 4))
+    for n in (few, many):
+        assert recipe(n, feature_extractor=nn.Identity) == ("batch", 2048, 0.01, (200, 10))
 
 
 def test_batch_size_follows_the_rows():
