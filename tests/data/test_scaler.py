@@ -177,6 +177,7 @@ def test_large_tables_are_fitted_and_scaled_in_parts_with_the_same_result(monkey
     whole = encoded()
     assert whole[2].tolist() == [3, 4]
     monkeypatch.setattr(source, "COPIED", 2_000)
+    monkeypatch.setattr(source, "EMBED_BLOCK", 700)
     monkeypatch.setattr(tables, "COPIED", 2_000)
     for expected, in_parts in zip(whole, encoded(), strict=True):
         np.testing.assert_array_equal(in_parts, expected)
