@@ -435,7 +435,8 @@ class NeighborBank:
             levels=None,
             sources=None,
         )
-        return replace(self, sources=few)
+        # The index of all rows, which is not needed any more, takes as much memory as these.
+        return replace(self, sources=few, neighbors=replace(self.neighbors, cache=None))
 
     def in_order(self, positions: np.ndarray) -> NeighborBank:
         """Return a bank of the rows at these positions, in this order, with the same trend."""

@@ -17,7 +17,7 @@ from .._trend.trend import Trend
 from .._utils.precision import stored
 from .._utils.storable import storable
 from .._utils.threads import cached_property
-from .._utils.validation import sparse_rows
+from .._utils.validation import spans, sparse_rows
 from ..attention.head import ClassHead, heads_of
 from ..losses import log
 from .bank import NeighborBank
@@ -35,6 +35,7 @@ ARRAYS = "left_out", "reach"  # in a file
 #: Networks predict from all rows of a bank up to this size, and from so many random rows of a
 #: larger one: more hardly change the trend, and to compare all rows with all takes too long.
 MOST_ROWS, N_SOURCES = 2**16, 2**14
+PREDICTED_ROWS = 2**15  # rows at a time
 MOST_CHANGED = 64  # if more than one of so many rows has come or left, all are predicted anew
 
 
@@ -119,15 +120,21 @@ class NetworkTrend(Trend):
     def _left_out(self, positions: np.ndarray) -> tuple[Tensor, Tensor | None]:
         """Values at rows of the bank, (len(positions), n_outputs), and their reach.
 
-        Where no row is earlier, the value is the target: nothing is known of the residual.
+        Where no row is earlier, the value is the target: nothing is known of the residual. What is
+        found for all of many rows would take more memory than the bank.
         """
-        evaluation = self._evaluate_rows(positions)
-        values = values_of(evaluation)
-        values = torch.where(values.isnan(), self.bank.neighbors.columns[positions], values)
-        found = evaluation.search()
-        if found is None or any(part.depends_on_all for part in found):
-            return values, None
-        return values, stored(torch.stack([part.similarity[:, -1] for part in found], dim=1))
+        values, reach = [], []
+        for block in spans(len(positions), PREDICTED_ROWS):
+            evaluation = self._evaluate_rows(positions[block])
+            of_block, found = values_of(evaluation), evaluation.search()
+            targets = self.bank.neighbors.columns[positions[block]]
+            values.append(torch.where(of_block.isnan(), targets, of_block))
+            if found is not None and not any(part.depends_on_all for part in found):
+                similarities = torch.stack([part.similarity[:, -1] for part in found], dim=1)
+                reach.append(stored(similarities))
+        if not len(positions):
+            return self.bank.neighbors.columns[:0], None
+        return torch.cat(values), torch.cat(reach) if len(reach) == len(values) else None
 
     def moved(self, ids: np.ndarray, rows: TableRows) -> Tensor:
         positions = self.bank.positions(ids)
