@@ -75,7 +75,8 @@ class SmoothClipScaler(RobustScaler):
             columns, parts = fit_in_columns(self, X)
             self.n_features_in_ = X.shape[1]
             for name in ("center_", "scale_", "quantiles_", "scores_"):
-                setattr(self, name, np.concatenate([getattr(part, name) for part in parts], axis=-1))
+                of_parts = [getattr(part, name) for part in parts]
+                setattr(self, name, np.concatenate(of_parts, axis=-1))
             skewed = [part.skewed_ + some.start for some, part in zip(columns, parts, strict=True)]
             self.skewed_ = np.concatenate(skewed)
             return self

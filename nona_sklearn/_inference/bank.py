@@ -24,7 +24,7 @@ from ..attention.prediction import Offset
 from .distribution import Calibration
 from .evaluation import Evaluation
 from .influence import TrendShifts
-from .neighbors import (
+from .neighbors import Cache, (
     Exclusion,
     LabelExclusion,
     LeftOutQueries,
@@ -436,7 +436,8 @@ class NeighborBank:
             sources=None,
         )
         # The index of all rows, which is not needed any more, takes as much memory as these.
-        return replace(self, sources=few, neighbors=replace(self.neighbors, cache=None))
+        neighbors = replace(self.neighbors, cache=Cache(self.neighbors.rows))
+        return replace(self, sources=few, neighbors=neighbors)
 
     def in_order(self, positions: np.ndarray) -> NeighborBank:
         """Return a bank of the rows at these positions, in this order, with the same trend."""

@@ -172,7 +172,8 @@ def test_large_tables_are_fitted_and_scaled_in_parts_with_the_same_result(monkey
         scaler = SmoothClipScaler().fit(X)
         attributes = [scaler.center_, scaler.scale_, scaler.skewed_, scaler.quantiles_]
         table = TableEncoder().fit_transform(with_gaps)
-        return [*attributes, scaler.scores_, reg.embed(X).embeddings.numpy(), table, scaler.n_features_in_]
+        embeddings = reg.embed(X).embeddings.numpy()
+        return [*attributes, scaler.scores_, embeddings, table, scaler.n_features_in_]
 
     whole = encoded()
     assert whole[2].tolist() == [3, 4]
