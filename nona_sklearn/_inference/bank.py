@@ -24,7 +24,8 @@ from ..attention.prediction import Offset
 from .distribution import Calibration
 from .evaluation import Evaluation
 from .influence import TrendShifts
-from .neighbors import Cache, (
+from .neighbors import (
+    Cache,
     Exclusion,
     LabelExclusion,
     LeftOutQueries,
