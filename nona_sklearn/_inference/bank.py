@@ -352,11 +352,12 @@ class NeighborBank:
             unknown = np.full((len(neighbors), codes.shape[1]), -1, dtype=np.int32)
             codes = torch.cat([codes, torch.as_tensor(unknown if levels is None else levels)])
         trend, offset, kept = self.trend, self.neighbors.offset, self.input_rows
-        if trend is not None and offset is not None:
+        if trend is not None:
             assert inputs is not None
             trend = trend.with_rows(new.numpy(), inputs, neighbors, groups)
-            values = torch.from_numpy(trend.of_rows(new.numpy(), inputs)).to(offset.values)
-            neighbors = replace(neighbors, offset=replace(offset, values=values))
+            if offset is not None:  # of a shard, the values are computed where they are needed
+                values = torch.from_numpy(trend.of_rows(new.numpy(), inputs)).to(offset.values)
+                neighbors = replace(neighbors, offset=replace(offset, values=values))
             if kept is not None:
                 kept = kept.extended(inputs.encoded.to(kept.memory.tensor))
         return replace(

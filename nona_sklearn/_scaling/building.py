@@ -66,6 +66,7 @@ from .sharded import (
     lock_of,
     select_rows,
     ungrouped,
+    unvalued,
     with_bank,
 )
 
@@ -488,7 +489,7 @@ def embed_partition(frame: Any, roles: Roles, fitted: Fitted, part: Part) -> Ent
     if len(frame) != part.n_rows:
         raise ValueError(f"it had {part.n_rows} rows, and has {len(frame)} now")
     model, start = fitted.read(), part.start
-    bank = ungrouped(model.bank_)
+    bank = unvalued(ungrouped(model.bank_))
     ends = np.searchsorted(bank.ids.numpy(), [start, start + len(frame)])
     bank = bank.in_order(np.arange(*ends))
     is_added = np.zeros(len(frame), dtype=bool)
