@@ -15,7 +15,7 @@ import re
 import shutil
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import partial, reduce, wraps
 from itertools import accumulate, pairwise
 from pathlib import Path
@@ -279,9 +279,10 @@ ARRAY_METHODS = (
 #: Methods that need all queries at once.
 TABLE_METHODS = "explain", "attribute", "sample_y", "score"
 #: Methods that need all rows at once, and methods that need none.
-BANK_METHODS = "neighbor_weights", "neighborhood", "influence"
+BANK_METHODS = "neighbor_weights", "neighborhood", "influence", "neighbor_stability"
 NETWORK_METHODS = "embed", "transform"
 METHODS = ARRAY_METHODS + TABLE_METHODS + BANK_METHODS + NETWORK_METHODS
+EDITS = "set_neighbor_targets", "compress", "calibrate"  # which need all rows at once
 
 
 def save_shards(estimator: Any, folder: Any, n_shards: int) -> None:
@@ -640,9 +641,10 @@ class ShardedNeighbors:
     finds its rows that can have weight, by the estimator's `algorithm`, and the method is called
     on the found rows of all shards. Rows are mapped from the files. Memory is therefore bounded by
     the rows of a few thousand queries, for banks of any size. If every row has weight, all rows
-    are read into memory, as by ``neighbor_weights``, ``neighborhood`` and ``influence``. Groups
-    are not kept: an `applicability` leaves out single rows. ``neighbor_stability``, and further
-    edits, such as ``set_neighbor_targets`` and ``compress``, need the estimator in memory.
+    are read into memory, as by ``neighbor_weights``, ``neighborhood``, ``influence``,
+    ``neighbor_stability``, and the edits ``set_neighbor_targets``, ``compress`` and ``calibrate``.
+    Groups are not kept: an `applicability` and a ``neighbor_stability`` leave out single rows. The
+    values of a kernel at rows are computed for the rows on which a prediction depends.
 
     Parameters
     ----------
@@ -736,20 +738,21 @@ class ShardedNeighbors:
     # -- queries -------------------------------------------------------------------------
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        """Return a method of the estimator for queries, on the rows of all shards."""
+        """Return a method of the estimator, on the rows of all shards."""
         if name.startswith("_") or name == "estimator_":
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        if name not in METHODS:
+        if name not in METHODS + EDITS:
             raise AttributeError(
                 f"{type(self).__name__} has no {name}: of the estimator, it has "
-                f"{', '.join(METHODS)}, and estimator_ has what needs no rows"
+                f"{', '.join(METHODS + EDITS)}, and estimator_ has what needs no rows"
             )
         method = getattr(self.estimator_, name)  # or an error that names the estimator's class
-        return wraps(method)(partial(self._answer, name))
+        return wraps(method)(partial(self._edit if name in EDITS else self._answer, name))
 
     def __dir__(self) -> Iterable[str]:
-        """Return all names, with the methods of the estimator for queries."""
-        return [*super().__dir__(), *(name for name in METHODS if hasattr(self.estimator_, name))]
+        """Return all names, with the methods of the estimator."""
+        of_estimator = (name for name in METHODS + EDITS if hasattr(self.estimator_, name))
+        return [*super().__dir__(), *of_estimator]
 
     def _answer(self, name: str, *args: Any, **kwargs: Any) -> Any:
         """Return the result of a method for queries, from one state of the shards.
@@ -874,6 +877,30 @@ class ShardedNeighbors:
             replace(folder, next_id=folder.next_id + len(ids)).write()
             self.estimator_, self._checksum = estimator, folder.estimator
         return ids
+
+    def _edit(self, name: str, *args: Any, **kwargs: Any) -> Self:
+        """Edit the rows of all shards in memory, and write anew what the edit changes."""
+        with Folder.editing(self.folder) as folder:
+            self._read_estimator(folder)
+            empty = self.estimator_.bank_
+            joined = join_shards(empty, [entry.open() for entry in folder.shards])
+            whole = {field.name: getattr(joined, field.name) for field in fields(NeighborBank)}
+            bank = NeighborBank(**whole)
+            before = bank.neighbors.searched_by(empty.neighbors.algorithm)
+            editor = with_bank(self.estimator_, replace(bank, neighbors=before))
+            getattr(editor, name)(*args, **kwargs)
+            bank, ids = editor.bank_, editor.bank_.ids.numpy()
+            for entry in folder.shards if bank.neighbors is not before else ():
+                rows = np.flatnonzero((entry.first <= ids) & (ids <= entry.last))
+                if len(rows):
+                    folder = folder.put(indexed(bank.in_order(rows), editor), entry)
+                else:
+                    folder = folder.without([entry])
+            estimator = with_bank(editor, emptied(bank))
+            folder = folder.put_estimator(estimator)
+            folder.write()
+            self.estimator_, self._checksum = estimator, folder.estimator
+        return self
 
     def _without_levels(
         self, before: Iterable[NeighborBank], removed: np.ndarray, folder: Folder
