@@ -191,7 +191,7 @@ def fit_shards(
         )
     check_integer("n_training_rows", n_training_rows, 2)
     partitions = Partitions.of(data)
-    roles = Roles.of(partitions.columns, y, sample_weight, is_classifier(estimator))
+    roles = Roles.of(partitions.columns, y, sample_weight, times, is_classifier(estimator))
     given = {"groups": groups, "times": times, "eligibility": eligibility}
     for name in ("groups", "times"):
         value = given[name]
@@ -300,11 +300,17 @@ class Roles:
     y: Any  # the name of a column, or a list of names
     sample_weight: Any
     are_classes: bool
+    times: Any = None  # one of the features
 
     @classmethod
-    def of(cls, columns: list[Any], y: Any, sample_weight: Any, are_classes: bool) -> Roles:
+    def of(
+        cls, columns: list[Any], y: Any, sample_weight: Any, times: Any, are_classes: bool
+    ) -> Roles:
         """Return the roles, or raise if a name is not one of the columns."""
         targets = y if isinstance(y, list) else [y]
+        for name in columns:
+            if columns.count(name) > 1:
+                raise ValueError(f"data must have distinct columns, got {name!r} twice")
         for name, given in (("y", targets), ("sample_weight", [sample_weight])):
             for column in given:
                 is_column = isinstance(column, Hashable) and column in columns
@@ -314,7 +320,7 @@ class Roles:
         features = [name for name in columns if name not in taken]
         if not features or not targets:
             raise ValueError(f"y must leave features in data and name a target, got {y!r:.100}")
-        return cls(features, y, sample_weight, are_classes)
+        return cls(features, y, sample_weight, are_classes, times)
 
     @property
     def targets(self) -> list[Any]:
@@ -423,7 +429,17 @@ def draw_sample(
 def draw_rows(
     frame: Any, roles: Roles, number: int, size: int, required: list[int]
 ) -> tuple[dict[Any, str], np.ndarray, Any]:
-    """Return what the columns hold, and rows that are equally spaced in the order of a target."""
+    """Return what the columns hold, and rows that are equally spaced in the order of a target.
+
+    Features must be finite or missing, and times must not be missing.
+    """
+    numbers = frame[roles.features].select_dtypes("float")
+    is_infinite = np.isinf(numbers.to_numpy(dtype=float, na_value=np.nan))
+    if is_infinite.any():
+        row, column = np.argwhere(is_infinite)[0]
+        raise ValueError(f"column {numbers.columns[column]!r} holds infinity in row {row}")
+    if roles.times is not None and (missing := frame[roles.times].isna().to_numpy()).any():
+        raise ValueError(f"column {roles.times!r}: a time is missing in row {missing.argmax()}")
     generator, kept = np.random.default_rng([0, number]), roles.kept(frame)
     target = frame[roles.targets[0]].iloc[kept]
     if roles.are_classes:

@@ -29,6 +29,8 @@ from nona_sklearn.eligibility import same
 
 dd = pytest.importorskip("dask.dataframe")
 datasets = pytest.importorskip("pyarrow.dataset")
+pyarrow = pytest.importorskip("pyarrow")
+pytest.importorskip("pyarrow.parquet")
 
 N, N_SAMPLE, N_PARTS = 400, 150, 4
 RNG = np.random.default_rng(0)
@@ -275,6 +277,11 @@ WRONG_PARTS = {
     "no feature": (lambda p: p.drop(columns="b"), "'b'"),
     "texts": (lambda p: p.assign(b="x"), "'b' holds strings.*2, and numbers in partition 0"),
     "dates": (lambda p: p.assign(a=pd.Timestamp("2020-01-01")), "'a' holds dates"),
+    "a further column": (lambda p: p.assign(c=1.0), "column 'c'"),
+    "infinite feature": (
+        lambda p: p.assign(b=p.b.where(p.index != 205, -np.inf)),
+        "'b' holds infinity in row 5",
+    ),
 }
 
 
@@ -312,11 +319,35 @@ def test_a_missing_label_is_named(tmp_path):
         )
 
 
+def test_a_missing_time_is_named(tmp_path):
+    day = TABLE.day.where(TABLE.index != 205)
+    with pytest.raises(ValueError, match="partition 2: column 'day': a time is missing in row 5"):
+        fit(tmp_path / "bank", NUMBERS.assign(day=day), times="day")
+
+
+def test_a_file_that_is_not_whole_or_repeats_a_column_is_named(tmp_path):
+    place, table = tmp_path / "table", pyarrow.table({"a": [1.0], "b": [2.0], "price": [3.0]})
+    place.mkdir()
+    for i in range(3):
+        pyarrow.parquet.write_table(table, place / f"{i}.parquet")
+    pyarrow.parquet.write_table(table.rename_columns(["a", "a", "price"]), place / "2.parquet")
+    with pytest.raises(ValueError, match=r"(?s)partition 2: .*unique column names.*'a' 2 times"):
+        fit(tmp_path / "bank", place)
+    whole = (place / "1.parquet").read_bytes()
+    (place / "1.parquet").write_bytes(whole[:-20])
+    with pytest.raises(ValueError, match=r"1\.parquet"):
+        fit(tmp_path / "bank", place)
+    assert not (tmp_path / "bank").exists()
+
+
 WRONG = {
     "data must be a Dask DataFrame, .* got": {"table": 5},
     "y must name columns of data, got 'cost'": {"y": "cost"},
     "y must name columns of data, got array": {"y": NUMBERS.price.to_numpy()},
     "y must leave features": {"y": ["a", "b", "price"]},
+    "data must have distinct columns, got 'a' twice": {
+        "table": NUMBERS.set_axis([*"aa", "price"], axis=1)
+    },
     "sample_weight must name columns of data, got 'w'": {"sample_weight": "w"},
     "times must name a feature of data, got 'day'": {"times": "day"},
     "groups must name a feature of data, got 'price'": {"groups": "price"},
