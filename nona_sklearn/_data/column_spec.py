@@ -374,7 +374,7 @@ class ColumnSpec:
     @classmethod
     def of(cls, column: Column, vectorizer: Any = None) -> ColumnSpec:
         """Return the specification of a training column; a column of texts has a vectoriser."""
-        plain = replace(column, values=column.values[:0], texts=None)
+        plain = replace(column, values=column.values[:0].copy(), texts=None)
         parts: tuple[str, ...] = ()
         encoder = None
         if column.kind == "date":

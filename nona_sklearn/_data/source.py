@@ -26,7 +26,7 @@ from torch import Tensor
 from .._utils.globe import N_BLOCKS, block_centers, blocks_of
 from .._utils.precision import STORED
 from .._utils.storable import storable
-from .._utils.tables import rows_of
+from .._utils.tables import COPIED, fit_in_columns, rows_of
 from .._utils.validation import EMBED_BLOCK, spans
 from .column_spec import columns_of_targets, cross_fit
 from .row import Row, row_of_frame
@@ -71,6 +71,15 @@ class SmoothClipScaler(RobustScaler):
 
     def fit(self, X: np.ndarray, y: Any = None) -> SmoothClipScaler:
         """Learn medians, scales and skewed columns of `X`, (n_samples, n_features)."""
+        if X.size > COPIED and X.shape[1] > 1:
+            columns, parts = fit_in_columns(self, X)
+            self.n_features_in_ = X.shape[1]
+            for name in ("center_", "scale_", "quantiles_", "scores_"):
+                of_parts = [getattr(part, name) for part in parts]
+                setattr(self, name, np.concatenate(of_parts, axis=-1))
+            skewed = [part.skewed_ + some.start for some, part in zip(columns, parts, strict=True)]
+            self.skewed_ = np.concatenate(skewed)
+            return self
         # Dividing a column by a power of two is exact. Without the division, the unit would decide
         # which columns scikit-learn treats as constant, and which squares overflow.
         largest = abs(X).max(axis=0)
@@ -460,6 +469,11 @@ class TableSource:
     @np.errstate(over="ignore", invalid="ignore")  # the result is checked
     def _scale(self, encoded: np.ndarray, first_row: int) -> Tensor:
         """Return scaled rows as a new float32 tensor; raise if distances would overflow."""
+        if encoded.size > COPIED and len(encoded) > EMBED_BLOCK:
+            tensor = torch.empty(encoded.shape, dtype=STORED)
+            for rows in spans(len(encoded), EMBED_BLOCK):
+                tensor[rows] = self._scale(encoded[rows], first_row + rows.start)
+            return tensor
         if isinstance(self.scaler, SmoothClipScaler):
             scaled = self.scaler.scale(encoded)
         else:

@@ -11,7 +11,7 @@ import numpy as np
 from sklearn.impute import MissingIndicator, SimpleImputer
 
 from .._utils.globe import read_places
-from .._utils.tables import columns_at
+from .._utils.tables import columns_at, fit_in_columns
 from .column_spec import ColumnSpec, FrequentLevels, LevelEncoder, codes_of
 from .columns import Column, read_columns
 from .row import Row
@@ -53,8 +53,11 @@ class TableEncoding:
         blocks = encoding._blocks(columns)
         if "numbers" in blocks:
             imputer = SimpleImputer(strategy="median", keep_empty_features=True)
-            encoders["numbers"] = imputer.set_output(transform="default")
-            imputer.fit(blocks["numbers"])
+            imputer = imputer.set_output(transform="default")
+            _, parts = fit_in_columns(imputer, blocks["numbers"])
+            encoders["numbers"] = parts[0]
+            parts[0].statistics_ = np.concatenate([part.statistics_ for part in parts])
+            parts[0].n_features_in_ = blocks["numbers"].shape[1]
         if "gaps" in blocks and np.isnan(blocks["gaps"]).any():
             indicator = MissingIndicator(error_on_new=False)
             encoders["gaps"] = indicator.set_output(transform="default")
@@ -152,14 +155,16 @@ class TableEncoding:
                 encoded.append(mean_targets)
             # For one row, the checks of both take longer than all the rest.
             elif name == "numbers":
-                encoded.append(np.where(np.isnan(block), encoder.statistics_, block))
+                np.copyto(block, encoder.statistics_, where=np.isnan(block))  # blocks are new
+                encoded.append(block)
             elif name == "gaps":
                 encoded.append(np.isnan(block)[:, encoder.features_])
             else:
                 encoded.append(encoder.transform(block))
         if "texts" in blocks:
             encoded.append(blocks["texts"])
-        return np.hstack(encoded).astype(np.float64, copy=False)
+        joined = encoded[0] if len(encoded) == 1 else np.hstack(encoded)  # which copies
+        return joined.astype(np.float64, copy=False)
 
     # -- places -----------------------------------------------------------------------------
 

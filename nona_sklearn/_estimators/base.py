@@ -780,9 +780,11 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
         ``trend='kernel'`` is a function of all rows. Its values at the queries and their
         neighbours change by a closed form, as :meth:`remove_neighbors` changes them, so that rows
         without weight have influence, too. With ``similarity="features"``, the values of the
-        networks change as well. The time is then proportional to the number of queries times k
-        times the number of rows. The calibration of classes is kept. The landmarks of more than
-        3,000 rows are kept as well, although a removal chooses new landmarks. With times, and
+        networks change as well, of more than 65,536 rows without the kernel's change where the
+        networks do not predict from the row. The time is then proportional to the number of
+        queries times k times the number of rows. The calibration of classes is kept. The
+        landmarks of more than 3,000 rows are kept as well, although a removal chooses new
+        landmarks. With times, and
         for the remaining trends, the trend is kept fixed: its functions would have to be fitted
         anew.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from ..attention.prediction import Offset
 from .distribution import Calibration
 from .evaluation import Evaluation
 from .influence import TrendShifts
-from .neighbors import (
+from .neighbors import Cache, (
     Exclusion,
     LabelExclusion,
     LeftOutQueries,
@@ -84,6 +85,8 @@ class NeighborBank:
     #: solved anew.
     input_rows: Any = None
     rule: StoredRule | None = None  # of rows that may be neighbours; None: all may
+    #: The rows that are neighbours, of many that are rows of the bank; None: all rows are.
+    sources: NeighborBank | None = None
 
     def __repr__(self):
         return f"NeighborBank(n_rows={len(self)})"
@@ -149,6 +152,8 @@ class NeighborBank:
         are not earlier. Queries without times are later than the bank. `eligibility` is a rule, or
         a mask (q, n) of admitted pairs, in place of the bank's own rule.
         """
+        if self.sources is not None and queries is not None:
+            return self.sources.evaluate(head, queries, leave_out, eligibility)
         if queries is not None:
             return Evaluation(
                 head,
@@ -169,20 +174,22 @@ class NeighborBank:
         eligibility: StoredRule | Tensor | None = None,
     ) -> Evaluation:
         """Evaluate a head for some of the bank's rows."""
-        neighbors, ids = self.neighbors, self.ids
-        labels = ids if leave_out == "itself" or self.groups is None else self.groups
-        times, offset = some_of(neighbors.times, rows), neighbors.offset
-        itself = neighbors.after(times, LabelExclusion(labels[rows], labels))
-        left_out, shifts = None, None
+        own, sources = self.neighbors, self.sources or self
+        queries, ids = self.ids[rows], sources.ids
+        labels: tuple[Tensor, Tensor] = queries, ids
+        if leave_out == "group" and self.groups is not None and sources.groups is not None:
+            labels = self.groups[rows], sources.groups
+        itself = sources.neighbors.after(some_of(own.times, rows), LabelExclusion(*labels))
+        left_out, shifts, offset = None, None, own.offset
         if self.trend is not None and leave_out == "itself":
             shifts = self.shifts_at(None, rows)
             if self.trend.leaves_out_single_rows:
-                left_out = LeftOutQueries(self.trend, neighbors, ids, ids[rows])
+                left_out = LeftOutQueries(self.trend, sources.neighbors, ids, queries)
         return Evaluation(
             head,
-            neighbors,
-            neighbors.rows[rows],
-            self._admit(eligibility, some_of(neighbors.compared, rows), itself),
+            sources.neighbors,
+            own.rows[rows],
+            sources._admit(eligibility, some_of(own.compared, rows), itself),
             query_trend=None if offset is None else offset.values[rows],
             left_out=left_out,
             shifts=shifts,
@@ -279,12 +286,14 @@ class NeighborBank:
         """
         if self.trend is None or not self.trend.is_solved or self.neighbors.times is not None:
             return None
-        rows = self.input_rows
+        rows, sources = self.input_rows, self.sources or self
         assert rows is not None
+        assert sources.input_rows is not None
+        shifts = partial(TrendShifts, self.trend, sources.ids, sources.input_rows)
         if queries is None:
-            return TrendShifts(self.trend, self.ids, rows, TableRows(rows[own]), self.ids[own])
+            return shifts(TableRows(rows[own]), self.ids[own])
         assert queries.inputs is not None
-        return TrendShifts(self.trend, self.ids, rows, queries.inputs)
+        return shifts(queries.inputs)
 
     def trend_at(self, rows: np.ndarray, inputs: TableRows | None) -> Tensor | None:
         """The trend at some rows if they had other features, (len(rows), n_outputs)."""
@@ -409,7 +418,27 @@ class NeighborBank:
         rows = None if self.input_rows is None else TableRows(self.input_rows)
         values = torch.from_numpy(trend.of_rows(self.ids.cpu().numpy(), rows))
         neighbors = self.neighbors.with_offset(replace(offset, values=values.to(offset.values)))
-        return replace(self, neighbors=neighbors, trend=trend)
+        return replace(self, neighbors=neighbors, trend=trend).with_sources(self.sources)
+
+    def with_sources(self, sources: NeighborBank | Tensor | None) -> NeighborBank:
+        """Return the bank with some rows, those of a bank or ascending ids, as the neighbours."""
+        if sources is None:
+            return self
+        ids = sources if isinstance(sources, Tensor) else sources.ids
+        rows, inputs = torch.isin(self.ids, ids).nonzero()[:, 0], self.input_rows
+        few = replace(
+            self,
+            neighbors=self.neighbors[rows],
+            ids=self.ids[rows],
+            groups=some_of(self.groups, rows),
+            input_rows=None if inputs is None else SharedRows(inputs[rows.to(inputs.device)]),
+            names=None,
+            levels=None,
+            sources=None,
+        )
+        # The index of all rows, which is not needed any more, takes as much memory as these.
+        neighbors = replace(self.neighbors, cache=Cache(self.neighbors.rows))
+        return replace(self, sources=few, neighbors=neighbors)
 
     def in_order(self, positions: np.ndarray) -> NeighborBank:
         """Return a bank of the rows at these positions, in this order, with the same trend."""
@@ -436,7 +465,7 @@ class NeighborBank:
             neighbors, rule = replace(neighbors, compared=compared), replace(rule, columns=columns)
         if names is not None:
             names = names[some(torch.arange(len(self))).numpy()]
-        return replace(
+        selected = replace(
             self,
             neighbors=neighbors,
             rule=rule,
@@ -447,12 +476,18 @@ class NeighborBank:
             group_names=group_names,
             names=names,
         )
+        sources = self.sources
+        if sources is None or (groups is None and torch.isin(sources.ids, selected.ids).all()):
+            return selected
+        return selected.with_sources(sources)
 
     def renumbered(self, ids: np.ndarray, next_id: int) -> NeighborBank:
         """Return a bank whose row with the id i has the id ``ids[i]``; these are ascending."""
         trend = None if self.trend is None else self.trend.renumbered(ids)
         new = torch.from_numpy(ids).to(self.ids)[self.ids]
-        return replace(self, ids=new, next_id=torch.tensor(next_id), trend=trend)
+        sources = None if self.sources is None else self.sources.renumbered(ids, next_id)
+        following = torch.tensor(next_id)
+        return replace(self, ids=new, next_id=following, trend=trend, sources=sources)
 
     def latest(self, n_rows: int | None = None, max_age: float | None = None) -> NeighborBank:
         """Return a bank of the latest rows: so many, and up to an age before the latest."""
@@ -500,6 +535,8 @@ class NeighborBank:
         if (offset := self.neighbors.offset) is not None:
             tensors |= {"offset": offset.values}
             shares = {name: getattr(offset, name) for name in OF_OFFSET}
+        if self.sources is not None:
+            tensors |= {"sources": self.sources.ids}
         if len(self) != self.next_id:  # otherwise ids are row numbers
             tensors |= {"ids": self.ids, "next_id": self.next_id}
         arrays = {
@@ -527,9 +564,11 @@ class NeighborBank:
         neighbors.cache.graphs = state.get("graphs")
         if "inputs" in tensors:
             tensors["input_rows"] = tensors.pop("inputs")
+        sources = tensors.pop("sources", None)
         others: dict[str, Any] = {name: state[name] for name in PLAIN_FIELDS if name in state}
         made = NeighborBank(neighbors, **(tensors | others))
         made._check_shapes()
+        made = made.with_sources(sources)
         vars(self).update(vars(made))
 
     def _check_shapes(self) -> None:

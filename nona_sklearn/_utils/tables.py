@@ -12,11 +12,19 @@ import narwhals as nw
 import numpy as np
 import torch
 from scipy.sparse import issparse, vstack
+from sklearn.base import clone
 from torch import Tensor
 
-from .validation import is_missing, object_array
+from .validation import is_missing, object_array, spans
 
 INEXACT = 2.0**53  # from this number, float64 does not represent all integers
+COPIED = 2**22  # entries, 32 MB: scikit-learn's copies of a table take several times its memory
+
+
+def fit_in_columns(estimator: Any, X: np.ndarray) -> tuple[list[slice], list[Any]]:
+    """Fit clones of an estimator, which treats columns alone, to few columns of `X` at a time."""
+    columns = spans(X.shape[1], max(1, COPIED // len(X)))
+    return columns, [clone(estimator).fit(X[:, some]) for some in columns]
 
 
 # -- labels of rows ------------------------------------------------------------------------------

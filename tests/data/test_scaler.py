@@ -3,10 +3,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from inner.data import SmoothClipScaler
+from inner.data import SmoothClipScaler, source
+from inner.utils import tables
 from scipy.special import ndtri
 from scipy.stats import rankdata, spearmanr
 from sklearn.preprocessing import RobustScaler, StandardScaler
+
+from nona_sklearn import NONARegressor, TableEncoder
 
 
 def test_the_formula():
@@ -156,3 +159,26 @@ def test_beyond_the_seen_values_a_skewed_column_ends():
     assert ends[0] == ends[1]
     assert ends[3] == pytest.approx(ends[4])
     assert (np.diff(ends[1:4, 0]) > 0).all()
+
+
+def test_large_tables_are_fitted_and_scaled_in_parts_with_the_same_result(monkeypatch):
+    rng = np.random.default_rng(0)
+    X = np.c_[rng.normal(size=(5_000, 3)), rng.lognormal(sigma=3, size=(5_000, 2))]
+    with_gaps = np.where(rng.random(X.shape) < 0.1, np.nan, X)
+
+    def encoded():
+        reg = NONARegressor(n_estimators=1, max_iter=1, trend=None, random_state=0)
+        reg.fit(X[:2_000], X[:2_000, 0])
+        scaler = SmoothClipScaler().fit(X)
+        attributes = [scaler.center_, scaler.scale_, scaler.skewed_, scaler.quantiles_]
+        table = TableEncoder().fit_transform(with_gaps)
+        embeddings = reg.embed(X).embeddings.numpy()
+        return [*attributes, scaler.scores_, embeddings, table, scaler.n_features_in_]
+
+    whole = encoded()
+    assert whole[2].tolist() == [3, 4]
+    monkeypatch.setattr(source, "COPIED", 2_000)
+    monkeypatch.setattr(source, "EMBED_BLOCK", 700)
+    monkeypatch.setattr(tables, "COPIED", 2_000)
+    for expected, in_parts in zip(whole, encoded(), strict=True):
+        np.testing.assert_array_equal(in_parts, expected)

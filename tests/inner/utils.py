@@ -1,6 +1,6 @@
 """Threads, random state, files and registries: names of ``_utils`` for tests."""
 
-from nona_sklearn._utils import storable, threads
+from nona_sklearn._utils import storable, tables, threads
 from nona_sklearn._utils.docs import SITE, page_template
 from nona_sklearn._utils.random import local_seed
 from nona_sklearn._utils.storable import UPGRADES, storable_estimator, storable_parameters
