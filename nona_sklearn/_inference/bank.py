@@ -24,7 +24,8 @@ from ..attention.prediction import Offset
 from .distribution import Calibration
 from .evaluation import Evaluation
 from .influence import TrendShifts
-from .neighbors import Cache, (
+from .neighbors import (
+    Cache,
     Exclusion,
     LabelExclusion,
     LeftOutQueries,
@@ -339,14 +340,16 @@ class NeighborBank:
         groups: np.ndarray | None = None,
         levels: np.ndarray | None = None,
         inputs: TableRows | None = None,
+        ids: np.ndarray | None = None,
     ) -> NeighborBank:
         """Return a bank with further rows, named by `labels` if any.
 
         Each is a group by itself, unless it is in one of `groups`, (n,). Without `levels`,
         (n, n_categories), theirs are not known. A trend needs their `inputs`; it is not fitted to
-        them.
+        them. Their ids are the next ones, unless they have `ids`.
         """
         new = self.next_id + torch.arange(len(neighbors))
+        new = new if ids is None else torch.from_numpy(ids)
         names = names_of_new(labels, new.numpy(), self.names_of(slice(None)), self.numbered)
         if self.names is None and names.tolist() == new.tolist():
             joined = None
@@ -363,8 +366,9 @@ class NeighborBank:
         trend, offset, kept = self.trend, self.neighbors.offset, self.input_rows
         if trend is not None:
             assert inputs is not None
-            trend = trend.with_rows(new.numpy(), inputs, neighbors, groups)
-            if offset is not None:  # of a shard, the values are computed where they are needed
+            if offset is not None or trend.grows:
+                trend = trend.with_rows(new.numpy(), inputs, neighbors, groups)
+            if offset is not None:  # in a shard there are no values: see `join_shards`
                 values = torch.from_numpy(trend.of_rows(new.numpy(), inputs)).to(offset.values)
                 neighbors = replace(neighbors, offset=replace(offset, values=values))
             if kept is not None:

@@ -21,12 +21,11 @@ import joblib
 import numpy as np
 import torch
 from filelock import Timeout
-from sklearn.base import is_classifier
+from sklearn.base import clone, is_classifier
 
 from .._data.row_values import check_sample_weight
 from .._data.table_encoding import TableEncoding
 from .._data.targets import check_targets
-from .._estimators.fitting import in_space_of_networks
 from .._inference.bank import NeighborBank
 from .._inference.calibration import calibrate_on_bank
 from .._persistence.file import (
@@ -100,9 +99,9 @@ def fit_shards(
     ----------
     estimator : NONARegressor, NONAClassifier, SoftStepKNeighborsRegressor or \
             SoftStepKNeighborsClassifier
-        The estimator, of which a copy is fitted. With ``similarity="auto"`` rows are compared by
-        the networks, 'l2' or 'log_l2', since with 'features' the networks, as a trend, would keep
-        all rows in memory. `n_neighbors` should not be None: see :func:`save_shards`.
+        The estimator, of which a copy is fitted. With ``similarity="features"``, the networks
+        predict from rows of the sample alone. `n_neighbors` should not be None: see
+        :func:`save_shards`.
     data : dask.dataframe.DataFrame, str, path-like or pyarrow.dataset.Dataset
         The table, or the folder of its Parquet files. A partition is a row group of a Parquet
         file, and must fit into the memory of a worker. The index of pandas is ignored. Files are
@@ -179,7 +178,7 @@ def fit_shards(
     """
     path = as_path("folder", folder).absolute()  # workers may have another one
     check_kind(estimator)
-    model = in_space_of_networks(estimator)
+    model = clone(estimator)
     if getattr(estimator, "feature_extractor", None) is not None:
         raise ValueError(
             "feature_extractor must be None, since fit_shards reads tables, got "
@@ -217,7 +216,7 @@ def fit_shards(
             rows, sample = draw_sample(roles, partitions, counts, n_training_rows, verbose)
             X, targets, weights = roles.split(sample)
             model.fit(X, targets, sample_weight=weights, **given)
-            _number_rows(model, rows, sum(n_rows))
+            _renumber(model, rows, sum(n_rows))
             checksum = write(model, path / FITTED)
             with put_in_place(plan_file) as beside:
                 beside.write_text(json.dumps({"settings": settings, "fitted": checksum}))
@@ -452,9 +451,13 @@ def draw_rows(
     return kinds_of(frame), rows, frame.iloc[rows]
 
 
-def _number_rows(model: Any, rows: np.ndarray, n_rows: int) -> None:
-    """Set ids and numbers of an estimator's rows to those over all partitions."""
-    model.bank_ = model.bank_.renumbered(rows, n_rows)
+def _renumber(model: Any, rows: np.ndarray, n_rows: int) -> None:
+    """Set ids and numbers of an estimator's rows to those over all partitions.
+
+    Rows that are added are no rows that its trend predicts from.
+    """
+    bank = model.bank_.renumbered(rows, n_rows)
+    model.bank_ = replace(bank, trend=None if bank.trend is None else bank.trend.fixed())
     model.validation_indices_ = [
         None if valid is None else rows[valid] for valid in model.validation_indices_
     ]

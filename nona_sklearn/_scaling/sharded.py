@@ -29,7 +29,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from .._data.rule_columns import StoredRule
-from .._data.sample import Embedded
+from .._data.sample import Embedded, TableRows
 from .._estimators.base import NeighborEstimator
 from .._estimators.editing import ids_and_names, without_levels
 from .._estimators.queries import check_rule, eligibility_of, number_of_neighbors
@@ -622,7 +622,9 @@ def join_shards(
     if has_values:
         return joined
     assert empty.trend is not None
-    return cast(SelectedRows, joined.with_trend(empty.trend))
+    own = TableRows(joined.input_rows)
+    trend = empty.trend.covering(joined.ids.numpy(), own, joined.neighbors.with_offset(None))
+    return cast(SelectedRows, joined.with_trend(trend))
 
 
 def join_names(banks: list[NeighborBank]) -> np.ndarray:

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from clusters import two_workers
+from inner.inference import network_trend
 from inner.scaling import building
 from sklearn.base import clone
 from sklearn.linear_model import Ridge
@@ -77,11 +78,10 @@ def noted(name):
 
 def in_memory(estimator, table, rows, y, columns, **given):
     """Fit the sample in memory, and add the remaining rows; return ids by position."""
-    similarity = "log_l2" if "SoftStep" in type(estimator).__name__ else "l2"
     weight = given.pop("sample_weight", None)
     kept = np.arange(len(table)) if weight is None else np.flatnonzero(table[weight])
     rest = np.setdiff1d(kept, rows)
-    model = clone(estimator).set_params(similarity=similarity)
+    model = clone(estimator)
 
     def of(rows):
         part = table.iloc[rows].reset_index(drop=True)
@@ -94,7 +94,9 @@ def in_memory(estimator, table, rows, y, columns, **given):
 
 
 CASES = {
-    "kernel": (NONARegressor(n_estimators=2, **QUICK), "price", FEATURES, {}),
+    "features": (NONARegressor(n_estimators=2, **QUICK), "price", FEATURES, {}),
+    "kernel": (NONARegressor(n_estimators=2, similarity="l2", **QUICK), "price", FEATURES, {}),
+    "kernel, classes": (NONAClassifier(similarity="l2", **ONE), "level", FEATURES, {}),
     "outputs": (NONARegressor(trend="additive", **ONE), ["price", "size"], FEATURES, {}),
     "classes": (NONAClassifier(**ONE), "level", FEATURES, {}),
     "steps": (SoftStepKNeighborsRegressor(**QUICK), "price", FEATURES, {}),
@@ -111,11 +113,13 @@ CASES = {
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=() if name in ("classes", "in order") else pytest.mark.slow)
+        pytest.param(name, marks=() if name in ("features", "in order") else pytest.mark.slow)
         for name in CASES
     ],
 )
-def test_shards_hold_the_bank_to_which_the_remaining_rows_are_added(name, tmp_path):
+def test_shards_hold_the_bank_to_which_the_remaining_rows_are_added(name, tmp_path, monkeypatch):
+    """In memory, further rows are no sources of networks as a trend, either: here from 152."""
+    monkeypatch.setattr(network_trend, "MOST_ROWS", N_SAMPLE + 1)
     estimator, y, columns, given = CASES[name]
     if estimator.algorithm == "hnsw":
         pytest.importorskip("faiss")
@@ -141,8 +145,10 @@ def test_shards_hold_the_bank_to_which_the_remaining_rows_are_added(name, tmp_pa
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["kernel", "classes"])
-def test_a_row_of_the_sample_leaves_the_kernel(name, tmp_path):
+@pytest.mark.parametrize("name", ["kernel", "kernel, classes", "features", "classes"])
+def test_a_row_of_the_sample_leaves_the_trend(name, tmp_path, monkeypatch):
+    monkeypatch.setattr(network_trend, "MOST_ROWS", 60)
+    monkeypatch.setattr(network_trend, "N_SOURCES", 50)
     estimator, y, columns, _ = CASES[name]
     table = TABLE[[*columns, y]]
     with noted("draw_sample") as drawn:
@@ -352,7 +358,6 @@ WRONG = {
     "times must name a feature of data, got 'day'": {"times": "day"},
     "groups must name a feature of data, got 'price'": {"groups": "price"},
     "n_training_rows must be an integer of at least 2, got 1": {"n_training_rows": 1},
-    "similarity must not be 'features'": {"estimator": NONARegressor(similarity="features")},
     "feature_extractor must be None": {"estimator": NONARegressor(feature_extractor=dict)},
     "trend must be no model for shards": {"estimator": NONARegressor(trend=Ridge())},
     "estimator must be one of nona_sklearn": {"estimator": Ridge()},
