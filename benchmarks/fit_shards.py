@@ -4,7 +4,7 @@ A million rows × 20 in float32, or as many as `--rows`, one network, which a sa
 trains for two epochs. What a row costs is processor time of the workers, with all that they do
 before and after they embed it, less what they take when idle. It is relative to `transform` in the
 same processes, and to `add_neighbors`, which evaluates the trend as well. Shards evaluate it for
-the rows that predictions depend on: what 1,000 predictions take is relative to the bank in memory.
+rows that predictions depend on: what 1,000 predictions take is relative to the bank in memory.
 Dask's setting of `MALLOC_TRIM_THRESHOLD_`, by which embedding takes 1.7 times as long, is left out.
 Last, a million rows are added to the shards, a frame at a time.
 """
