@@ -5,7 +5,7 @@ trains for two epochs. What a row costs is processor time of the workers, with a
 before and after they embed it, less what they take when idle. It is relative to `transform` in the
 same processes, and to `add_neighbors`, which evaluates the trend as well. Shards evaluate it for
 rows that predictions depend on: what 1,000 predictions take is relative to the bank in memory.
-Dask's setting of `MALLOC_TRIM_THRESHOLD_`, by which embedding takes 1.7 times as long, is left out.
+Dask sets `MALLOC_TRIM_THRESHOLD_`, by which embedding takes 1.7 times as long: that is left out.
 Last, a million rows are added to the shards, a frame at a time.
 """
 
