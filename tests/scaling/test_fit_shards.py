@@ -48,7 +48,14 @@ NUMBERS = TABLE[["a", "b", "price"]]
 QUICK = {"max_iter": 2, "random_state": 0}
 ONE = {"n_estimators": 1, **QUICK}
 #: Fitted fast: its space is given.
-KNN = SoftStepKNeighborsRegressor(5, weighting="uniform", learn_feature_weights=False, trend=None)
+KNN = SoftStepKNeighborsRegressor(
+    5, weighting="uniform", learn_feature_weights=False, trend=None, max_iter=1
+)
+
+
+def some_quick(names, *quick):
+    """Parameters of a test, of which some are quick."""
+    return [pytest.param(name, marks=() if name in quick else pytest.mark.slow) for name in names]
 
 
 def in_parts(table, n_parts=N_PARTS):
@@ -110,13 +117,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=() if name in ("features", "in order") else pytest.mark.slow)
-        for name in CASES
-    ],
-)
+@pytest.mark.parametrize("name", some_quick(CASES, "features", "in order"))
 def test_shards_hold_the_bank_to_which_the_remaining_rows_are_added(name, tmp_path, monkeypatch):
     """In memory, further rows are no sources of networks as a trend, either: here from 152."""
     monkeypatch.setattr(network_trend, "MOST_ROWS", N_SAMPLE + 1)
@@ -184,7 +185,7 @@ def test_rows_arrive_afterwards(tmp_path):
 # -- tables ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["folder", "dataset", "Dask", "years"])
+@pytest.mark.parametrize("kind", some_quick(["folder", "dataset", "Dask", "years"], "folder"))
 def test_partitions_in_files(kind, tmp_path):
     """Row groups are partitions, files are in order of their numbers, an index is no column."""
     place = tmp_path / "table"
@@ -224,7 +225,7 @@ def test_partitions_may_be_empty_but_not_all(tmp_path):
 def test_every_class_has_a_row_in_the_sample(tmp_path):
     level = np.repeat("usual", N)
     level[[3, 350, 351]] = "rare", "rarer", "rarer"
-    knn = SoftStepKNeighborsClassifier(learn_feature_weights=False, trend=None)
+    knn = SoftStepKNeighborsClassifier(learn_feature_weights=False, trend=None, max_iter=1)
     table = NUMBERS[["a", "b"]].assign(level=level)
     sharded = fit(tmp_path / "bank", table, knn, y="level", n_training_rows=20)
     assert sharded.estimator_.classes_.tolist() == ["rare", "rarer", "usual"]
@@ -389,8 +390,9 @@ def fail_at(number, error):
 FULL = OSError(errno.ENOSPC, "No space left on device")
 
 
-@pytest.mark.parametrize("error", [FULL, KeyboardInterrupt()], ids=["full disk", "interrupt"])
-def test_an_interrupted_run_is_resumed(error, tmp_path):
+@pytest.mark.parametrize("name", some_quick(["full disk", "interrupt"], "full disk"))
+def test_an_interrupted_run_is_resumed(name, tmp_path):
+    error = FULL if name == "full disk" else KeyboardInterrupt()
     with fail_at(2, error), pytest.raises(type(error), match=r"partition 2.*No space|^$"):
         fit(tmp_path / "bank")
     names = {path.name for path in (tmp_path / "bank").iterdir()}
@@ -429,7 +431,7 @@ DAMAGES = {
 }
 
 
-@pytest.mark.parametrize("name", DAMAGES)
+@pytest.mark.parametrize("name", some_quick(DAMAGES, "changed"))
 def test_a_shard_that_is_not_whole_is_written_again(name, tmp_path):
     with fail_at(3, FULL), pytest.raises(OSError, match="partition 3"):
         fit(tmp_path / "bank")
@@ -450,7 +452,7 @@ OTHERS = {
 }
 
 
-@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize("name", some_quick(OTHERS, "estimator"))
 def test_different_arguments_do_not_resume(name, tmp_path):
     with fail_at(2, FULL), pytest.raises(OSError, match="partition 2"):
         fit(tmp_path / "bank")
