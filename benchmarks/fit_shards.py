@@ -3,9 +3,10 @@
 A million rows × 20 in float32, or as many as `--rows`, one network, which a sample of 100,000 rows
 trains for two epochs. What a row costs is processor time of the workers, with all that they do
 before and after they embed it, less what they take when idle. It is relative to `transform` in the
-same processes, and to `add_neighbors`, which evaluates the kernel as well. Dask's setting of
-`MALLOC_TRIM_THRESHOLD_`, by which embedding takes 1.7 times as long, is left out. Last, a million
-rows are added to the shards, a frame at a time.
+same processes, and to `add_neighbors`, which evaluates the trend as well. Shards evaluate it for
+rows that predictions depend on: what 1,000 predictions take is relative to the bank in memory.
+Dask sets `MALLOC_TRIM_THRESHOLD_`, by which embedding takes 1.7 times as long: that is left out.
+Last, a million rows are added to the shards, a frame at a time.
 """
 
 import copy
@@ -30,7 +31,12 @@ N_ROWS, N_FEATURES, PART, N_WORKERS = 1_000_000, 20, 100_000, 2
 N_SAMPLE, N_QUERIES, N_ADDED = 100_000, 1_000, 10
 N_COMPARED = 2_000_000  # more rows are not put into a bank in memory
 MEMORY = 2_000  # MB a worker
-TRENDS = None, "kernel"
+#: Parameters of the estimator, by name. By default, networks with a kernel are the trend.
+ESTIMATORS = {
+    "no trend": {"similarity": "l2", "trend": None},
+    "kernel": {"similarity": "l2", "trend": "kernel"},
+    "default": {},
+}
 
 
 def make_frame(n_rows, seed):
@@ -94,17 +100,17 @@ def add(model, frame):
     model.add_neighbors(frame.drop(columns="y"), frame.y)
 
 
-def measure(client, trend, paths, n_rows, n_sample):
+def measure(client, name, paths, n_rows, n_sample):
     """Fit shards, and compare them with the bank in memory; returns these and a line's numbers."""
-    model = NONARegressor(max_iter=2, n_estimators=1, random_state=0, trend=trend)
+    model = NONARegressor(max_iter=2, n_estimators=1, random_state=0, **ESTIMATORS[name])
     place = paths[0].parent
-    few = place.with_name(f"few {trend}")
+    few = place.with_name(f"few {name}")
     write_files(few, 400, 100)
-    fit_shards(model, few, few.with_name(f"warm {trend}"), y="y", n_training_rows=100)
+    fit_shards(model, few, few.with_name(f"warm {name}"), y="y", n_training_rows=100)
 
     def fit():
         return fit_shards(
-            model, place, place.with_name(f"bank {trend}"), y="y", n_training_rows=n_sample
+            model, place, place.with_name(f"bank {name}"), y="y", n_training_rows=n_sample
         )
 
     with samples_of_shards() as drawn:
@@ -112,14 +118,23 @@ def measure(client, trend, paths, n_rows, n_sample):
     a_row = cpu / n_rows
     turns = [client.run(reference, path, sharded.estimator_).values() for path in paths[:3]]
     transform, adding = np.median([pair for turn in turns for pair in turn], axis=0)
-    difference = np.nan
+    difference = of_memory = np.nan
     if n_rows <= N_COMPARED:
-        whole = clone(model).set_params(similarity="l2")
+        whole = clone(model)
         in_memory(whole, paths, drawn[0])
         queries = make_frame(N_QUERIES, 10**6).drop(columns="y")
         expected = whole.predict(queries)
         difference = np.abs(sharded.predict(queries) - expected).max() / np.abs(expected).max()
-    return sharded, seconds, 1e6 * a_row, a_row / transform, a_row / adding, difference
+        pairs = [
+            [
+                timed(lambda each=each: each.predict(queries), cpu_seconds)
+                for each in (sharded, whole)
+            ]
+            for _ in range(3)
+        ]
+        of_memory = np.divide(*np.median(pairs, axis=0))
+    ratios = a_row / transform, a_row / adding, of_memory
+    return sharded, seconds, 1e6 * a_row, *ratios, difference
 
 
 def add_arguments(parser):
@@ -133,8 +148,8 @@ def run(args):
         n_rows, size, n_sample, n_workers = 400, 100, 100, 1
     print(f"{n_rows:,} rows in Parquet files of {size:,}")
     print(
-        f"{'trend':8}{'seconds':>9}{'a row, µs':>11}{'of transform':>14}{'of adding':>11}"
-        f"{'peak, MB':>10}{'difference':>12}"
+        f"{'estimator':10}{'seconds':>9}{'a row, µs':>11}{'of transform':>14}{'of adding':>11}"
+        f"{'predict, of memory':>20}{'peak, MB':>10}{'difference':>12}"
     )
     environment = {"distributed.nanny.pre-spawn-environ": {"OMP_NUM_THREADS": 1}}
     with (
@@ -144,7 +159,7 @@ def run(args):
     ):
         warnings.simplefilter("ignore")  # Dask's, of busy ports; two epochs are for the clock
         paths = write_files(Path(folder, "table"), n_rows, size)
-        for trend in TRENDS[-1:] if args.quick else TRENDS:
+        for name in ["kernel"] if args.quick else ESTIMATORS:
             with (
                 LocalCluster(
                     n_workers=n_workers,
@@ -155,12 +170,12 @@ def run(args):
                 Client(cluster) as client,
             ):
                 client.run(loaded_peak)
-                sharded, *numbers, difference = measure(client, trend, paths, n_rows, n_sample)
+                sharded, *numbers, difference = measure(client, name, paths, n_rows, n_sample)
                 peak = max(client.run(loaded_peak).values())
-            seconds, a_row, of_transform, of_adding = numbers
+            seconds, a_row, of_transform, of_adding, of_memory = numbers
             print(
-                f"{trend!s:8}{seconds:9.0f}{a_row:11.1f}{of_transform:14.2f}{of_adding:11.2f}"
-                f"{peak:10.0f}{difference:12.1e}",
+                f"{name:10}{seconds:9.0f}{a_row:11.1f}{of_transform:14.2f}{of_adding:11.2f}"
+                f"{of_memory:20.2f}{peak:10.0f}{difference:12.1e}",
                 flush=True,
             )
             if not args.quick:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from sklearn.base import clone
 from sklearn.utils import check_random_state
 from torch import Tensor
 
@@ -246,21 +245,6 @@ def fit_bank(estimator: Any, training: Training) -> tuple[NeighborNetwork, Neigh
     if data.levels is not None:
         bank = replace(bank, unknown_levels=_unknown_levels(training, bank))
     return network, bank
-
-
-def in_space_of_networks(estimator: Any) -> Any:
-    """Return an unfitted copy whose neighbours are found in the space of the networks.
-
-    Among the features, the networks are a trend, which keeps all rows of the bank in memory.
-    """
-    if estimator.similarity == FEATURES:
-        raise ValueError(
-            "similarity must not be 'features', with which the networks keep all rows in memory, "
-            "got 'features': set 'auto' or 'l2'"
-        )
-    if estimator.similarity != "auto":
-        return clone(estimator)
-    return clone(estimator).set_params(similarity=estimator._architecture().similarity)
 
 
 def set_fitted(estimator: Any, training: Training, network: NeighborNetwork) -> None:

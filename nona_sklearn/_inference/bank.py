@@ -340,14 +340,16 @@ class NeighborBank:
         groups: np.ndarray | None = None,
         levels: np.ndarray | None = None,
         inputs: TableRows | None = None,
+        ids: np.ndarray | None = None,
     ) -> NeighborBank:
         """Return a bank with further rows, named by `labels` if any.
 
         Each is a group by itself, unless it is in one of `groups`, (n,). Without `levels`,
         (n, n_categories), theirs are not known. A trend needs their `inputs`; it is not fitted to
-        them.
+        them. Their ids are the next ones, unless they have `ids`.
         """
         new = self.next_id + torch.arange(len(neighbors))
+        new = new if ids is None else torch.from_numpy(ids)
         names = names_of_new(labels, new.numpy(), self.names_of(slice(None)), self.numbered)
         if self.names is None and names.tolist() == new.tolist():
             joined = None
@@ -362,11 +364,13 @@ class NeighborBank:
             unknown = np.full((len(neighbors), codes.shape[1]), -1, dtype=np.int32)
             codes = torch.cat([codes, torch.as_tensor(unknown if levels is None else levels)])
         trend, offset, kept = self.trend, self.neighbors.offset, self.input_rows
-        if trend is not None and offset is not None:
+        if trend is not None:
             assert inputs is not None
-            trend = trend.with_rows(new.numpy(), inputs, neighbors, groups)
-            values = torch.from_numpy(trend.of_rows(new.numpy(), inputs)).to(offset.values)
-            neighbors = replace(neighbors, offset=replace(offset, values=values))
+            if offset is not None or trend.grows:
+                trend = trend.with_rows(new.numpy(), inputs, neighbors, groups)
+            if offset is not None:  # in a shard there are no values: see `join_shards`
+                values = torch.from_numpy(trend.of_rows(new.numpy(), inputs)).to(offset.values)
+                neighbors = replace(neighbors, offset=replace(offset, values=values))
             if kept is not None:
                 kept = kept.extended(inputs.encoded.to(kept.memory.tensor))
         return replace(

@@ -17,7 +17,7 @@ from .._trend.trend import Trend
 from .._utils.precision import stored
 from .._utils.storable import storable
 from .._utils.threads import cached_property
-from .._utils.validation import spans, sparse_rows
+from .._utils.validation import some_of, spans, sparse_rows
 from ..attention.head import ClassHead, heads_of
 from ..losses import log
 from .bank import NeighborBank
@@ -252,13 +252,12 @@ class NetworkTrend(Trend):
     def with_rows(
         self, ids: np.ndarray, rows: TableRows, neighbors: Neighbors, groups: np.ndarray | None
     ) -> NetworkTrend:
-        """The trend with new rows, from which the networks predict as well.
+        """The trend with new rows, from which the networks predict as well, if they are few.
 
         The values at the earlier rows stay.
         """
-        embedded = replace(neighbors, rows=embed(self.network, rows.encoded))
-        bank = replace(self.bank, next_id=torch.tensor(ids[0]))
-        bank = bank.add(embedded, groups=groups, inputs=rows)
+        embedded = replace(neighbors, rows=embed(self.network, rows.encoded), offset=None)
+        bank = self.bank.add(embedded, groups=groups, inputs=rows, ids=ids)
         if bank.sources is None and len(bank) > MOST_ROWS:
             bank = bank.with_sources(self.bank.ids)
         n_added = self.n_added + (len(ids) if bank.sources is None else 0)
@@ -266,7 +265,29 @@ class NetworkTrend(Trend):
         known = self.reach is not None and reach is not None
         reach = torch.cat([self.reach, reach]) if known else None  # type: ignore[list-item]
         left_out = torch.cat([self.left_out, left_out])
+        if not (order := bank.ids.argsort()).equal(torch.arange(len(bank)).to(order)):
+            bank = bank.in_order(order.cpu().numpy())
+            left_out, reach = left_out[order], some_of(reach, order)
         return replace(self, bank=bank, left_out=left_out, reach=reach, n_added=n_added)
+
+    @property
+    def grows(self) -> bool:
+        return self.bank.sources is None
+
+    def fixed(self) -> NetworkTrend:
+        if not self.grows:
+            return self
+        return replace(self, bank=self.bank.with_sources(self.bank.ids), n_added=0)
+
+    def covering(self, ids: np.ndarray, rows: TableRows, neighbors: Neighbors) -> NetworkTrend:
+        lacking = torch.from_numpy(np.flatnonzero(~np.isin(ids, self.bank.ids.cpu().numpy())))
+        if not len(lacking):
+            return self
+        some = ids[lacking.numpy()], rows[lacking], neighbors[lacking]
+        return self.fixed().with_rows(*some, None)
+
+    def renumbered(self, ids: np.ndarray) -> NetworkTrend:
+        return replace(self, bank=self.bank.renumbered(ids, int(ids[-1]) + 1))
 
     def without(self, ids: np.ndarray) -> NetworkTrend:
         """The trend without some rows.

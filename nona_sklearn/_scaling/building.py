@@ -21,12 +21,11 @@ import joblib
 import numpy as np
 import torch
 from filelock import Timeout
-from sklearn.base import is_classifier
+from sklearn.base import clone, is_classifier
 
 from .._data.row_values import check_sample_weight
 from .._data.table_encoding import TableEncoding
 from .._data.targets import check_targets
-from .._estimators.fitting import in_space_of_networks
 from .._inference.bank import NeighborBank
 from .._inference.calibration import calibrate_on_bank
 from .._persistence.file import (
@@ -66,6 +65,7 @@ from .sharded import (
     lock_of,
     select_rows,
     ungrouped,
+    unvalued,
     with_bank,
 )
 
@@ -99,9 +99,9 @@ def fit_shards(
     ----------
     estimator : NONARegressor, NONAClassifier, SoftStepKNeighborsRegressor or \
             SoftStepKNeighborsClassifier
-        The estimator, of which a copy is fitted. With ``similarity="auto"`` rows are compared by
-        the networks, 'l2' or 'log_l2', since with 'features' the networks, as a trend, would keep
-        all rows in memory. `n_neighbors` should not be None: see :func:`save_shards`.
+        The estimator, of which a copy is fitted. With ``similarity="features"``, the networks
+        predict from rows of the sample alone. `n_neighbors` should not be None: see
+        :func:`save_shards`.
     data : dask.dataframe.DataFrame, str, path-like or pyarrow.dataset.Dataset
         The table, or the folder of its Parquet files. A partition is a row group of a Parquet
         file, and must fit into the memory of a worker. The index of pandas is ignored. Files are
@@ -178,7 +178,7 @@ def fit_shards(
     """
     path = as_path("folder", folder).absolute()  # workers may have another one
     check_kind(estimator)
-    model = in_space_of_networks(estimator)
+    model = clone(estimator)
     if getattr(estimator, "feature_extractor", None) is not None:
         raise ValueError(
             "feature_extractor must be None, since fit_shards reads tables, got "
@@ -190,7 +190,7 @@ def fit_shards(
         )
     check_integer("n_training_rows", n_training_rows, 2)
     partitions = Partitions.of(data)
-    roles = Roles.of(partitions.columns, y, sample_weight, is_classifier(estimator))
+    roles = Roles.of(partitions.columns, y, sample_weight, times, is_classifier(estimator))
     given = {"groups": groups, "times": times, "eligibility": eligibility}
     for name in ("groups", "times"):
         value = given[name]
@@ -216,7 +216,7 @@ def fit_shards(
             rows, sample = draw_sample(roles, partitions, counts, n_training_rows, verbose)
             X, targets, weights = roles.split(sample)
             model.fit(X, targets, sample_weight=weights, **given)
-            _number_rows(model, rows, sum(n_rows))
+            _renumber(model, rows, sum(n_rows))
             checksum = write(model, path / FITTED)
             with put_in_place(plan_file) as beside:
                 beside.write_text(json.dumps({"settings": settings, "fitted": checksum}))
@@ -299,11 +299,17 @@ class Roles:
     y: Any  # the name of a column, or a list of names
     sample_weight: Any
     are_classes: bool
+    times: Any = None  # one of the features
 
     @classmethod
-    def of(cls, columns: list[Any], y: Any, sample_weight: Any, are_classes: bool) -> Roles:
+    def of(
+        cls, columns: list[Any], y: Any, sample_weight: Any, times: Any, are_classes: bool
+    ) -> Roles:
         """Return the roles, or raise if a name is not one of the columns."""
         targets = y if isinstance(y, list) else [y]
+        for name in columns:
+            if columns.count(name) > 1:
+                raise ValueError(f"data must have distinct columns, got {name!r} twice")
         for name, given in (("y", targets), ("sample_weight", [sample_weight])):
             for column in given:
                 is_column = isinstance(column, Hashable) and column in columns
@@ -313,7 +319,7 @@ class Roles:
         features = [name for name in columns if name not in taken]
         if not features or not targets:
             raise ValueError(f"y must leave features in data and name a target, got {y!r:.100}")
-        return cls(features, y, sample_weight, are_classes)
+        return cls(features, y, sample_weight, are_classes, times)
 
     @property
     def targets(self) -> list[Any]:
@@ -422,7 +428,17 @@ def draw_sample(
 def draw_rows(
     frame: Any, roles: Roles, number: int, size: int, required: list[int]
 ) -> tuple[dict[Any, str], np.ndarray, Any]:
-    """Return what the columns hold, and rows that are equally spaced in the order of a target."""
+    """Return what the columns hold, and rows that are equally spaced in the order of a target.
+
+    Features must be finite or missing, and times must not be missing.
+    """
+    numbers = frame[roles.features].select_dtypes("float")
+    is_infinite = np.isinf(numbers.to_numpy(dtype=float, na_value=np.nan))
+    if is_infinite.any():
+        row, column = np.argwhere(is_infinite)[0]
+        raise ValueError(f"column {numbers.columns[column]!r} holds infinity in row {row}")
+    if roles.times is not None and (missing := frame[roles.times].isna().to_numpy()).any():
+        raise ValueError(f"column {roles.times!r}: a time is missing in row {missing.argmax()}")
     generator, kept = np.random.default_rng([0, number]), roles.kept(frame)
     target = frame[roles.targets[0]].iloc[kept]
     if roles.are_classes:
@@ -435,9 +451,13 @@ def draw_rows(
     return kinds_of(frame), rows, frame.iloc[rows]
 
 
-def _number_rows(model: Any, rows: np.ndarray, n_rows: int) -> None:
-    """Set ids and numbers of an estimator's rows to those over all partitions."""
-    model.bank_ = model.bank_.renumbered(rows, n_rows)
+def _renumber(model: Any, rows: np.ndarray, n_rows: int) -> None:
+    """Set ids and numbers of an estimator's rows to those over all partitions.
+
+    Rows that are added are no rows that its trend predicts from.
+    """
+    bank = model.bank_.renumbered(rows, n_rows)
+    model.bank_ = replace(bank, trend=None if bank.trend is None else bank.trend.fixed())
     model.validation_indices_ = [
         None if valid is None else rows[valid] for valid in model.validation_indices_
     ]
@@ -488,7 +508,7 @@ def embed_partition(frame: Any, roles: Roles, fitted: Fitted, part: Part) -> Ent
     if len(frame) != part.n_rows:
         raise ValueError(f"it had {part.n_rows} rows, and has {len(frame)} now")
     model, start = fitted.read(), part.start
-    bank = ungrouped(model.bank_)
+    bank = unvalued(ungrouped(model.bank_))
     ends = np.searchsorted(bank.ids.numpy(), [start, start + len(frame)])
     bank = bank.in_order(np.arange(*ends))
     is_added = np.zeros(len(frame), dtype=bool)

@@ -34,12 +34,14 @@ class Partitions:
         delayed = import_extra(NEEDED_BY, "dask", extra=EXTRA).delayed
         if isinstance(data, frames.DataFrame):
             # Columns are selected in the tasks: Dask may join partitions of fewer columns.
-            parts = enumerate(data.to_delayed())
-            read = {i: delayed(_Frame)(part) for i, part in parts}
-            columns = [*data.columns]
+            columns, parts = [*data.columns], enumerate(data.to_delayed())
+            read = {i: delayed(_Frame)(part, columns) for i, part in parts}
         else:
-            files = _files(data, datasets)
-            check_same({i: kinds_of(file.schema.empty_table()) for i, file in enumerate(files)})
+            files, kinds = _files(data, datasets), {}
+            for i, file in enumerate(files):
+                with _naming(i):
+                    kinds[i] = kinds_of(file.schema.empty_table())
+            check_same(kinds)
             read = {i: delayed(file, pure=False, traverse=False) for i, file in enumerate(files)}
             columns = files[0].schema.names if files else []
         return cls(columns, lambda some: {i: part.read(some) for i, part in read.items()})
@@ -50,10 +52,13 @@ class _Frame:
     """A partition of a Dask DataFrame."""
 
     frame: Any
+    columns: list[Any]  # of the DataFrame
 
     def read(self, columns: list[Any]) -> Any:
         """Return columns, with numbered rows."""
         _check_columns(columns, self.frame.columns)
+        if further := [name for name in self.frame.columns if name not in self.columns]:
+            raise ValueError(f"there is a column {further[0]!r}, which the DataFrame has not")
         return self.frame[columns].reset_index(drop=True)
 
 

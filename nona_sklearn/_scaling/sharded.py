@@ -15,11 +15,11 @@ import re
 import shutil
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import partial, reduce, wraps
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 import torch
@@ -29,7 +29,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from .._data.rule_columns import StoredRule
-from .._data.sample import Embedded
+from .._data.sample import Embedded, TableRows
 from .._estimators.base import NeighborEstimator
 from .._estimators.editing import ids_and_names, without_levels
 from .._estimators.queries import check_rule, eligibility_of, number_of_neighbors
@@ -48,7 +48,7 @@ from .._utils.validation import (
     spans,
 )
 from ..attention.head import AverageHead, NONAHead
-from ..attention.prediction import Candidates
+from ..attention.prediction import Candidates, Offset
 from ..eligibility import Eligibility, Required
 
 ESTIMATOR = "estimator.safetensors"
@@ -279,9 +279,10 @@ ARRAY_METHODS = (
 #: Methods that need all queries at once.
 TABLE_METHODS = "explain", "attribute", "sample_y", "score"
 #: Methods that need all rows at once, and methods that need none.
-BANK_METHODS = "neighbor_weights", "neighborhood", "influence"
+BANK_METHODS = "neighbor_weights", "neighborhood", "influence", "neighbor_stability"
 NETWORK_METHODS = "embed", "transform"
 METHODS = ARRAY_METHODS + TABLE_METHODS + BANK_METHODS + NETWORK_METHODS
+EDITS = "set_neighbor_targets", "compress", "calibrate"  # which need all rows at once
 
 
 def save_shards(estimator: Any, folder: Any, n_shards: int) -> None:
@@ -366,8 +367,19 @@ def ungrouped(bank: NeighborBank) -> NeighborBank:
 def emptied(bank: NeighborBank) -> NeighborBank:
     """Return the empty bank of the estimator's file, with the trend."""
     # A solved trend has its own rows. Any further kind of trend has one value per row of the bank.
-    solved = bank.trend is not None and bank.trend.is_solved
-    return (bank.in_order if solved else bank.keep)(np.arange(0))
+    return (bank.in_order if is_solved(bank) else bank.keep)(np.arange(0))
+
+
+def is_solved(bank: NeighborBank) -> bool:
+    """Return whether a bank has a trend whose values at rows follow from their features."""
+    return bank.trend is not None and bank.trend.is_solved
+
+
+def unvalued(bank: NeighborBank) -> NeighborBank:
+    """Return a bank without the values of a solved trend, which few of its rows ever need."""
+    if not is_solved(bank):
+        return bank
+    return replace(bank, neighbors=bank.neighbors.with_offset(None))
 
 
 def indexed(bank: NeighborBank, estimator: Any) -> NeighborBank:
@@ -379,7 +391,7 @@ def indexed(bank: NeighborBank, estimator: Any) -> NeighborBank:
     neighbors = bank.neighbors.searched_by(algorithm if isinstance(algorithm, str) else "auto")
     if algorithm == "hnsw":
         neighbors.indexes(estimator.network_.head)
-    return replace(bank, neighbors=neighbors, trend=None)
+    return replace(unvalued(replace(bank, neighbors=neighbors)), trend=None)
 
 
 # -- rows of all shards as one bank ------------------------------------------------------------
@@ -442,6 +454,13 @@ class Search:
     n_neighbors: int  # number of neighbours that a query must have
     by_weight: bool  # whether the rows that can have weight are found, or else the nearest
     eligibility: Eligibility | None = None  # in place of the rule of fit
+    offset: Offset | None = None  # of no row: a search reads none of a trend's values
+
+    def wanted(self, evaluation: Evaluation) -> list[int]:
+        """Return the numbers of nearest rows, by network, that are searched for a query."""
+        bounds = evaluation.bounds(self.n_rows)
+        assert bounds is not None  # without bounds, all rows are read
+        return [max(bound, self.n_neighbors) + 1 for bound in bounds]
 
 
 def search_shard(
@@ -456,8 +475,10 @@ def search_shard(
     except (OSError, ValueError) as error:
         return error
     queries = search.queries
-    neighbors = bank.neighbors.searched_by(search.algorithm)
-    itself = None
+    neighbors, offset = bank.neighbors.searched_by(search.algorithm), search.offset
+    if offset is not None:
+        offset = replace(offset, values=torch.zeros_like(neighbors.columns))
+    itself, of_queries = None, torch.zeros(len(queries), neighbors.columns.shape[1])
     # The first rows fill up if fewer than n_neighbors rows are admitted.
     positions = [torch.arange(min(search.n_neighbors + 1, len(bank)))]
     if queries.ids is not None:
@@ -465,20 +486,18 @@ def search_shard(
         positions.append(torch.isin(bank.ids, queries.ids).nonzero()[:, 0])
     rule = eligibility_of(bank, search.eligibility, len(queries))
     exclusion = bank.exclude(queries, rule, itself)
-    offset = None  # a search does not read a trend's values at queries
-    if neighbors.offset is not None:
-        offset = neighbors.offset.values.new_zeros(len(queries), neighbors.columns.shape[1])
     evaluation = Evaluation(
-        search.head, neighbors, queries.embeddings, exclusion, query_trend=offset
+        search.head,
+        neighbors.with_offset(offset),
+        queries.embeddings,
+        exclusion,
+        query_trend=None if offset is None else of_queries,
     )
     candidates: tuple[Candidates, ...] = ()
     if not search.by_weight:
         positions.append(evaluation.nearest(search.n_neighbors)[1].flatten())
     else:
-        bounds = evaluation.bounds(search.n_rows)
-        assert bounds is not None  # without bounds, all rows are read
-        wanted = [max(bound, search.n_neighbors) + 1 for bound in bounds]
-        candidates = evaluation.search(wanted) or ()
+        candidates = evaluation.search(search.wanted(evaluation)) or ()
         positions += [c.positions.flatten() for c in candidates if c.positions is not None]
     rows = torch.cat(positions).unique()
     rows = rows[(rows >= 0) & (rows < len(bank))]  # -1 and len(bank): no row
@@ -512,6 +531,7 @@ def select_rows(
         n_neighbors,
         by_weight,
         eligibility,
+        empty.neighbors.offset,
     )
     find: Callable = delayed(search_shard)
     results = Parallel(n_jobs)(find(entry, search) for entry in folder.shards)
@@ -519,11 +539,34 @@ def select_rows(
     if lost := {entry: found for entry, found in pairs if isinstance(found, Exception)}:
         raise ShardsLostError(lost)
     banks = [bank for bank, _ in results]
+    if not by_weight:
+        return join_shards(empty, banks, queries)
     starts = [0, *accumulate(map(len, banks))]
-    candidates = tuple(
-        Candidates.merge(parts, starts) for parts in zip(*(c for _, c in results), strict=True)
+    wanted = search.wanted(empty.evaluate(search.head))
+    candidates = [
+        Candidates.merge(parts, starts).first(k)
+        for k, *parts in zip(wanted, *(c for _, c in results), strict=True)
+    ]
+
+    # Of the rows that shards have found, those among the nearest of all shards are joined.
+    positions = [torch.arange(min(n_neighbors + 1, starts[-1]))]
+    positions += [c.positions.flatten() for c in candidates if c.positions is not None]
+    if queries.ids is not None:
+        ids = torch.cat([bank.ids for bank in banks])
+        positions.append(torch.isin(ids, queries.ids).nonzero()[:, 0])
+    rows = torch.cat(positions).unique()
+    cuts = torch.searchsorted(rows, torch.tensor(starts)).tolist()
+    kept = [
+        bank.in_order((rows[low:high] - start).numpy())
+        for bank, start, (low, high) in zip(banks, starts[:-1], pairwise(cuts), strict=True)
+    ]
+    rows = rows[: cuts[-1]]
+    renumbered = tuple(
+        replace(c, positions=torch.searchsorted(rows, c.positions.contiguous()))
+        for c in candidates
+        if c.positions is not None
     )
-    return join_shards(empty, banks, queries, candidates or None)
+    return join_shards(empty, kept, queries, renumbered)
 
 
 def as_queries(bank: NeighborBank, network: Any) -> Embedded:
@@ -544,8 +587,11 @@ def join_shards(
     queries: Embedded | None = None,
     candidates: tuple[Candidates, ...] | None = None,
 ) -> SelectedRows:
-    """Return a bank with the rows of `banks`, in order, and the remaining fields of `empty`."""
-    parts, rule = [bank.neighbors for bank in banks], empty.rule
+    """Return a bank with the rows of `banks`, in order, and the remaining fields of `empty`.
+
+    The values of a solved trend at the rows are computed here.
+    """
+    parts, rule, has_values = [bank.neighbors for bank in banks], empty.rule, not is_solved(empty)
     if rule is not None:
         of_banks = [bank.rule.columns for bank in banks if bank.rule is not None]
         columns = reduce(lambda joined, own: joined.with_levels(own.levels), of_banks)
@@ -556,6 +602,8 @@ def join_shards(
             if part.compared is not None
         ]
     rows = reduce(Neighbors.join, parts).searched_by("brute")
+    if not has_values:
+        rows = rows.with_offset(empty.neighbors.offset)
 
     def join(name: str) -> Any:
         parts = [getattr(bank, name) for bank in banks]
@@ -570,7 +618,13 @@ def join_shards(
         "levels": join("levels"),
         "input_rows": join("inputs"),
     }
-    return SelectedRows(**(vars(empty) | of_rows), queries=queries, candidates=candidates)
+    joined = SelectedRows(**(vars(empty) | of_rows), queries=queries, candidates=candidates)
+    if has_values:
+        return joined
+    assert empty.trend is not None
+    own = TableRows(joined.input_rows)
+    trend = empty.trend.covering(joined.ids.numpy(), own, joined.neighbors.with_offset(None))
+    return cast(SelectedRows, joined.with_trend(trend))
 
 
 def join_names(banks: list[NeighborBank]) -> np.ndarray:
@@ -589,9 +643,10 @@ class ShardedNeighbors:
     finds its rows that can have weight, by the estimator's `algorithm`, and the method is called
     on the found rows of all shards. Rows are mapped from the files. Memory is therefore bounded by
     the rows of a few thousand queries, for banks of any size. If every row has weight, all rows
-    are read into memory, as by ``neighbor_weights``, ``neighborhood`` and ``influence``. Groups
-    are not kept: an `applicability` leaves out single rows. ``neighbor_stability``, and further
-    edits, such as ``set_neighbor_targets`` and ``compress``, need the estimator in memory.
+    are read into memory, as by ``neighbor_weights``, ``neighborhood``, ``influence``,
+    ``neighbor_stability``, and the edits ``set_neighbor_targets``, ``compress`` and ``calibrate``.
+    Groups are not kept: an `applicability` and a ``neighbor_stability`` leave out single rows. The
+    values of a kernel at rows are computed for the rows on which a prediction depends.
 
     Parameters
     ----------
@@ -685,20 +740,21 @@ class ShardedNeighbors:
     # -- queries -------------------------------------------------------------------------
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        """Return a method of the estimator for queries, on the rows of all shards."""
+        """Return a method of the estimator, on the rows of all shards."""
         if name.startswith("_") or name == "estimator_":
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        if name not in METHODS:
+        if name not in METHODS + EDITS:
             raise AttributeError(
                 f"{type(self).__name__} has no {name}: of the estimator, it has "
-                f"{', '.join(METHODS)}, and estimator_ has what needs no rows"
+                f"{', '.join(METHODS + EDITS)}, and estimator_ has what needs no rows"
             )
         method = getattr(self.estimator_, name)  # or an error that names the estimator's class
-        return wraps(method)(partial(self._answer, name))
+        return wraps(method)(partial(self._edit if name in EDITS else self._answer, name))
 
     def __dir__(self) -> Iterable[str]:
-        """Return all names, with the methods of the estimator for queries."""
-        return [*super().__dir__(), *(name for name in METHODS if hasattr(self.estimator_, name))]
+        """Return all names, with the methods of the estimator."""
+        of_estimator = (name for name in METHODS + EDITS if hasattr(self.estimator_, name))
+        return [*super().__dir__(), *of_estimator]
 
     def _answer(self, name: str, *args: Any, **kwargs: Any) -> Any:
         """Return the result of a method for queries, from one state of the shards.
@@ -812,7 +868,7 @@ class ShardedNeighbors:
                 with suppress(OSError, ValueError):  # a lost shard may come back
                     bank, opened = last.open(), last
             trend = self.estimator_.bank_.trend
-            bank = replace(bank, next_id=torch.tensor(folder.next_id), trend=trend)
+            bank = unvalued(replace(bank, next_id=torch.tensor(folder.next_id), trend=trend))
             editor = with_bank(self.estimator_, bank)
             ids = editor.add_neighbors(X, y, sample_weight, times=times)
             folder = folder.put(indexed(editor.bank_, self.estimator_), opened)
@@ -823,6 +879,30 @@ class ShardedNeighbors:
             replace(folder, next_id=folder.next_id + len(ids)).write()
             self.estimator_, self._checksum = estimator, folder.estimator
         return ids
+
+    def _edit(self, name: str, *args: Any, **kwargs: Any) -> Self:
+        """Edit the rows of all shards in memory, and write anew what the edit changes."""
+        with Folder.editing(self.folder) as folder:
+            self._read_estimator(folder)
+            empty = self.estimator_.bank_
+            joined = join_shards(empty, [entry.open() for entry in folder.shards])
+            whole = {field.name: getattr(joined, field.name) for field in fields(NeighborBank)}
+            bank = NeighborBank(**whole)
+            before = bank.neighbors.searched_by(empty.neighbors.algorithm)
+            editor = with_bank(self.estimator_, replace(bank, neighbors=before))
+            getattr(editor, name)(*args, **kwargs)
+            bank, ids = editor.bank_, editor.bank_.ids.numpy()
+            for entry in folder.shards if bank.neighbors is not before else ():
+                rows = np.flatnonzero((entry.first <= ids) & (ids <= entry.last))
+                if len(rows):
+                    folder = folder.put(indexed(bank.in_order(rows), editor), entry)
+                else:
+                    folder = folder.without([entry])
+            estimator = with_bank(editor, emptied(bank))
+            folder = folder.put_estimator(estimator)
+            folder.write()
+            self.estimator_, self._checksum = estimator, folder.estimator
+        return self
 
     def _without_levels(
         self, before: Iterable[NeighborBank], removed: np.ndarray, folder: Folder
@@ -849,9 +929,8 @@ class ShardedNeighbors:
     def remove_neighbors(self, *, ids: Any = None, names: Any = None) -> Self:
         """Remove rows and rewrite the shards that contained them.
 
-        The estimator is rewritten as well if a level of a category has no row left. If
-        ``trend='kernel'`` was fitted to removed rows, it is fitted again, and all shards are
-        rewritten.
+        The estimator is rewritten as well if a level of a category has no row left, or if its
+        trend was fitted to removed rows, and is fitted again.
 
         Parameters
         ----------
@@ -905,15 +984,12 @@ class ShardedNeighbors:
             if before is not None and before.is_solved:
                 left_trend = before.without(removed)
                 trend = None if left_trend is before else left_trend
-            for entry in banks if trend is None else folder.shards:
-                bank = banks[entry] if entry in banks else entry.open()
+            for entry, bank in banks.items():
                 kept = np.flatnonzero(~np.isin(bank.ids.numpy(), removed))
                 if len(kept) == 0:
                     folder = folder.without([entry])
                     continue
-                left = bank.in_order(kept)
-                left = left if trend is None else left.with_trend(trend)
-                folder = folder.put(indexed(left, self.estimator_), entry)
+                folder = folder.put(indexed(bank.in_order(kept), self.estimator_), entry)
             estimator = self._without_levels(banks.values(), removed, folder)
             if trend is not None:
                 estimator = with_bank(estimator, replace(estimator.bank_, trend=trend))

@@ -120,6 +120,19 @@ class Trend:
         """Return the trend with new rows of a bank, to which no function is fitted."""
         raise NotImplementedError
 
+    @property
+    def grows(self) -> bool:
+        """Return whether values at further queries depend on rows that are added."""
+        return False
+
+    def fixed(self) -> Self:
+        """Return the trend for which added rows matter no more."""
+        return self
+
+    def covering(self, ids: np.ndarray, rows: TableRows, neighbors: Any) -> Self:
+        """Return a fixed trend that has values at some rows of a bank."""
+        return self
+
     def without(self, ids: np.ndarray) -> Self:
         """Return the trend without the rows of `ids`."""
         raise NotImplementedError
@@ -208,12 +221,16 @@ class CrossFittedTrend(Trend):
         groups: np.ndarray | None = None,
     ) -> Self:
         values, times = self(rows).cpu().numpy(), self.times
+        every = np.append(self.ids, ids)
+        order = every.argsort(kind="stable")
+        if times is not None:
+            times = np.append(times, np.full(len(ids), -np.inf))[order]
         return replace(
             self,
-            ids=np.append(self.ids, ids),
-            values=np.concatenate([self.values, values]),
-            fitted_values=np.concatenate([self.fitted_values, values]),
-            times=None if times is None else np.append(times, np.full(len(ids), -np.inf)),
+            ids=every[order],
+            values=np.concatenate([self.values, values])[order],
+            fitted_values=np.concatenate([self.fitted_values, values])[order],
+            times=times,
         )
 
     def without(self, ids: np.ndarray) -> Self:

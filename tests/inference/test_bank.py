@@ -449,29 +449,39 @@ def test_each_row_can_be_forgotten(row, bank, tmp_path):
     )
 
 
-OF_MEMORY = {
+ON_ALL_ROWS = {
     "set_neighbor_targets": lambda e: e.set_neighbor_targets(np.arange(float(N))),
-    "compress": lambda e: e.compress(30),
+    "compress": lambda e: e.compress(15),
     "calibrate": lambda e: e.calibrate(QUERIES[:8], Y[:8]),
     "neighbor_stability": lambda e: e.neighbor_stability(QUERIES[:3]),
 }
 
 
 @BANKS
-@pytest.mark.parametrize("method", OF_MEMORY)
+@pytest.mark.parametrize("method", ON_ALL_ROWS)
 def test_what_needs_all_rows_in_memory(method, bank, tmp_path):
+    """The rows come to memory, and go back to their shards; those of one may all leave."""
     estimator = NONARegressor(**ONE).fit(X, Y)
-    one, call = opened(bank, estimator, tmp_path), OF_MEMORY[method]
-    if bank == "shards":
-        match = f"ShardedNeighbors has no {method}: of the estimator, it has predict, "
-        with pytest.raises(AttributeError, match=match):
-            call(one)
-        return
+    one, call = opened(bank, estimator, tmp_path, 30), ON_ALL_ROWS[method]
     found, expected = call(one), call(estimator)
     if method == "neighbor_stability":
         assert_same(found, expected, bank)
-    assert_same(one.predict_quantiles(QUERIES), estimator.predict_quantiles(QUERIES), bank)
-    np.testing.assert_array_equal(one.bank_.ids, estimator.bank_.ids)
+    else:
+        assert found is one
+    for each in (one, opened(bank, one, tmp_path)):
+        assert_same(each.predict(QUERIES), estimator.predict(QUERIES), bank)
+        assert_same(each.predict_quantiles(QUERIES), estimator.predict_quantiles(QUERIES), bank)
+        assert_same(each.kneighbors(QUERIES, 3), estimator.kneighbors(QUERIES, 3), bank)
+    assert one.add_neighbors(X[:1], [0.5]).tolist() == [N]
+
+
+@pytest.mark.parametrize("method", ["set_neighbor_targets", "compress"])
+def test_an_edit_of_all_rows_that_fails_changes_nothing(method, tmp_path):
+    one = opened("shards", NONARegressor(**ONE).fit(X, Y), tmp_path)
+    before = held("shards", one, tmp_path)
+    with pytest.raises(ValueError, match=r"y must have the bank.s 150|n_neighbors must be"):
+        getattr(one, method)(*([[1.0, 2.0]] if method == "set_neighbor_targets" else [N + 1]))
+    assert held("shards", one, tmp_path) == before
 
 
 # -- errors ------------------------------------------------------------------------------------

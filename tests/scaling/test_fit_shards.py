@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from clusters import two_workers
+from inner.inference import network_trend
 from inner.scaling import building
 from sklearn.base import clone
 from sklearn.linear_model import Ridge
@@ -29,6 +30,8 @@ from nona_sklearn.eligibility import same
 
 dd = pytest.importorskip("dask.dataframe")
 datasets = pytest.importorskip("pyarrow.dataset")
+pyarrow = pytest.importorskip("pyarrow")
+pytest.importorskip("pyarrow.parquet")
 
 N, N_SAMPLE, N_PARTS = 400, 150, 4
 RNG = np.random.default_rng(0)
@@ -45,7 +48,14 @@ NUMBERS = TABLE[["a", "b", "price"]]
 QUICK = {"max_iter": 2, "random_state": 0}
 ONE = {"n_estimators": 1, **QUICK}
 #: Fitted fast: its space is given.
-KNN = SoftStepKNeighborsRegressor(5, weighting="uniform", learn_feature_weights=False, trend=None)
+KNN = SoftStepKNeighborsRegressor(
+    5, weighting="uniform", learn_feature_weights=False, trend=None, max_iter=1
+)
+
+
+def some_quick(names, *quick):
+    """Parameters of a test, of which some are quick."""
+    return [pytest.param(name, marks=() if name in quick else pytest.mark.slow) for name in names]
 
 
 def in_parts(table, n_parts=N_PARTS):
@@ -75,11 +85,10 @@ def noted(name):
 
 def in_memory(estimator, table, rows, y, columns, **given):
     """Fit the sample in memory, and add the remaining rows; return ids by position."""
-    similarity = "log_l2" if "SoftStep" in type(estimator).__name__ else "l2"
     weight = given.pop("sample_weight", None)
     kept = np.arange(len(table)) if weight is None else np.flatnonzero(table[weight])
     rest = np.setdiff1d(kept, rows)
-    model = clone(estimator).set_params(similarity=similarity)
+    model = clone(estimator)
 
     def of(rows):
         part = table.iloc[rows].reset_index(drop=True)
@@ -92,7 +101,9 @@ def in_memory(estimator, table, rows, y, columns, **given):
 
 
 CASES = {
-    "kernel": (NONARegressor(n_estimators=2, **QUICK), "price", FEATURES, {}),
+    "features": (NONARegressor(n_estimators=2, **QUICK), "price", FEATURES, {}),
+    "kernel": (NONARegressor(n_estimators=2, similarity="l2", **QUICK), "price", FEATURES, {}),
+    "kernel, classes": (NONAClassifier(similarity="l2", **ONE), "level", FEATURES, {}),
     "outputs": (NONARegressor(trend="additive", **ONE), ["price", "size"], FEATURES, {}),
     "classes": (NONAClassifier(**ONE), "level", FEATURES, {}),
     "steps": (SoftStepKNeighborsRegressor(**QUICK), "price", FEATURES, {}),
@@ -106,14 +117,10 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=() if name in ("classes", "in order") else pytest.mark.slow)
-        for name in CASES
-    ],
-)
-def test_shards_hold_the_bank_to_which_the_remaining_rows_are_added(name, tmp_path):
+@pytest.mark.parametrize("name", some_quick(CASES, "features", "in order"))
+def test_shards_hold_the_bank_to_which_the_remaining_rows_are_added(name, tmp_path, monkeypatch):
+    """In memory, further rows are no sources of networks as a trend, either: here from 152."""
+    monkeypatch.setattr(network_trend, "MOST_ROWS", N_SAMPLE + 1)
     estimator, y, columns, given = CASES[name]
     if estimator.algorithm == "hnsw":
         pytest.importorskip("faiss")
@@ -139,8 +146,10 @@ def test_shards_hold_the_bank_to_which_the_remaining_rows_are_added(name, tmp_pa
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["kernel", "classes"])
-def test_a_row_of_the_sample_leaves_the_kernel(name, tmp_path):
+@pytest.mark.parametrize("name", ["kernel", "kernel, classes", "features", "classes"])
+def test_a_row_of_the_sample_leaves_the_trend(name, tmp_path, monkeypatch):
+    monkeypatch.setattr(network_trend, "MOST_ROWS", 60)
+    monkeypatch.setattr(network_trend, "N_SOURCES", 50)
     estimator, y, columns, _ = CASES[name]
     table = TABLE[[*columns, y]]
     with noted("draw_sample") as drawn:
@@ -176,7 +185,7 @@ def test_rows_arrive_afterwards(tmp_path):
 # -- tables ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["folder", "dataset", "Dask", "years"])
+@pytest.mark.parametrize("kind", some_quick(["folder", "dataset", "Dask", "years"], "folder"))
 def test_partitions_in_files(kind, tmp_path):
     """Row groups are partitions, files are in order of their numbers, an index is no column."""
     place = tmp_path / "table"
@@ -216,7 +225,7 @@ def test_partitions_may_be_empty_but_not_all(tmp_path):
 def test_every_class_has_a_row_in_the_sample(tmp_path):
     level = np.repeat("usual", N)
     level[[3, 350, 351]] = "rare", "rarer", "rarer"
-    knn = SoftStepKNeighborsClassifier(learn_feature_weights=False, trend=None)
+    knn = SoftStepKNeighborsClassifier(learn_feature_weights=False, trend=None, max_iter=1)
     table = NUMBERS[["a", "b"]].assign(level=level)
     sharded = fit(tmp_path / "bank", table, knn, y="level", n_training_rows=20)
     assert sharded.estimator_.classes_.tolist() == ["rare", "rarer", "usual"]
@@ -275,6 +284,11 @@ WRONG_PARTS = {
     "no feature": (lambda p: p.drop(columns="b"), "'b'"),
     "texts": (lambda p: p.assign(b="x"), "'b' holds strings.*2, and numbers in partition 0"),
     "dates": (lambda p: p.assign(a=pd.Timestamp("2020-01-01")), "'a' holds dates"),
+    "a further column": (lambda p: p.assign(c=1.0), "column 'c'"),
+    "infinite feature": (
+        lambda p: p.assign(b=p.b.where(p.index != 205, -np.inf)),
+        "'b' holds infinity in row 5",
+    ),
 }
 
 
@@ -312,16 +326,39 @@ def test_a_missing_label_is_named(tmp_path):
         )
 
 
+def test_a_missing_time_is_named(tmp_path):
+    day = TABLE.day.where(TABLE.index != 205)
+    with pytest.raises(ValueError, match="partition 2: column 'day': a time is missing in row 5"):
+        fit(tmp_path / "bank", NUMBERS.assign(day=day), times="day")
+
+
+def test_a_file_that_is_not_whole_or_repeats_a_column_is_named(tmp_path):
+    place, table = tmp_path / "table", pyarrow.table({"a": [1.0], "b": [2.0], "price": [3.0]})
+    place.mkdir()
+    for i in range(3):
+        pyarrow.parquet.write_table(table, place / f"{i}.parquet")
+    pyarrow.parquet.write_table(table.rename_columns(["a", "a", "price"]), place / "2.parquet")
+    with pytest.raises(ValueError, match=r"(?s)partition 2: .*unique column names.*'a' 2 times"):
+        fit(tmp_path / "bank", place)
+    whole = (place / "1.parquet").read_bytes()
+    (place / "1.parquet").write_bytes(whole[:-20])
+    with pytest.raises(ValueError, match=r"1\.parquet"):
+        fit(tmp_path / "bank", place)
+    assert not (tmp_path / "bank").exists()
+
+
 WRONG = {
     "data must be a Dask DataFrame, .* got": {"table": 5},
     "y must name columns of data, got 'cost'": {"y": "cost"},
     "y must name columns of data, got array": {"y": NUMBERS.price.to_numpy()},
     "y must leave features": {"y": ["a", "b", "price"]},
+    "data must have distinct columns, got 'a' twice": {
+        "table": NUMBERS.set_axis([*"aa", "price"], axis=1)
+    },
     "sample_weight must name columns of data, got 'w'": {"sample_weight": "w"},
     "times must name a feature of data, got 'day'": {"times": "day"},
     "groups must name a feature of data, got 'price'": {"groups": "price"},
     "n_training_rows must be an integer of at least 2, got 1": {"n_training_rows": 1},
-    "similarity must not be 'features'": {"estimator": NONARegressor(similarity="features")},
     "feature_extractor must be None": {"estimator": NONARegressor(feature_extractor=dict)},
     "trend must be no model for shards": {"estimator": NONARegressor(trend=Ridge())},
     "estimator must be one of nona_sklearn": {"estimator": Ridge()},
@@ -353,8 +390,9 @@ def fail_at(number, error):
 FULL = OSError(errno.ENOSPC, "No space left on device")
 
 
-@pytest.mark.parametrize("error", [FULL, KeyboardInterrupt()], ids=["full disk", "interrupt"])
-def test_an_interrupted_run_is_resumed(error, tmp_path):
+@pytest.mark.parametrize("name", some_quick(["full disk", "interrupt"], "full disk"))
+def test_an_interrupted_run_is_resumed(name, tmp_path):
+    error = FULL if name == "full disk" else KeyboardInterrupt()
     with fail_at(2, error), pytest.raises(type(error), match=r"partition 2.*No space|^$"):
         fit(tmp_path / "bank")
     names = {path.name for path in (tmp_path / "bank").iterdir()}
@@ -393,7 +431,7 @@ DAMAGES = {
 }
 
 
-@pytest.mark.parametrize("name", DAMAGES)
+@pytest.mark.parametrize("name", some_quick(DAMAGES, "changed"))
 def test_a_shard_that_is_not_whole_is_written_again(name, tmp_path):
     with fail_at(3, FULL), pytest.raises(OSError, match="partition 3"):
         fit(tmp_path / "bank")
@@ -414,7 +452,7 @@ OTHERS = {
 }
 
 
-@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize("name", some_quick(OTHERS, "estimator"))
 def test_different_arguments_do_not_resume(name, tmp_path):
     with fail_at(2, FULL), pytest.raises(OSError, match="partition 2"):
         fit(tmp_path / "bank")
