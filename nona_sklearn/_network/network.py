@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from .._trend.additive_trend import AdditiveFunction
 from .._utils.precision import EXACT, stored
 from .._utils.storable import CODECS, MODULE_FACTORIES, Codec
-from .._utils.validation import EMBED_BLOCK, as_tensor, spans
+from .._utils.validation import EMBED_BLOCK, as_tensor, in_blocks
 from ..attention.head import AverageHead, ClassHead, NONAHead
 from ..embedding import (
     ACTIVATIONS,
@@ -59,7 +59,7 @@ class NeighborNetwork(nn.Module):
         training = self.training
         if training:  # changing the mode takes as long as embedding a row
             self.eval()
-        embeddings = torch.cat([self.embedding(block) for block in X.split(EMBED_BLOCK)])
+        embeddings = in_blocks(self.embedding, X, EMBED_BLOCK)
         if training:
             self.train()
         return embeddings
@@ -110,8 +110,7 @@ def average(networks: Sequence[NeighborNetwork]) -> NeighborNetwork:
 def embed(network: NeighborNetwork, X: Tensor | Rows) -> Tensor:
     """Return embeddings (n, d) of X, (n, n_features), in the float32 form of the bank."""
     device = next(chain(network.parameters(), network.buffers())).device
-    blocks = (X[rows].to(device, EXACT) for rows in spans(len(X), EMBED_BLOCK))
-    return torch.cat([stored(network.embed(block)) for block in blocks])
+    return in_blocks(lambda rows: stored(network.embed(rows.to(device, EXACT))), X, EMBED_BLOCK)
 
 
 class WithTrend(nn.Module):

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from .._utils.precision import exact
 from .._utils.storable import storable
 from .._utils.threads import cached_property, one_blas_thread
-from .._utils.validation import spans
+from .._utils.validation import in_blocks
 from .trend import Trend
 
 if TYPE_CHECKING:
@@ -417,8 +417,7 @@ class KernelTrend(Trend):
         function = self.function
         if function.a.device != X.device:
             function.to(X.device)
-        blocks = spans(len(X), max(1, BLOCK_PAIRS // max(1, len(function.a))))
-        return torch.cat([function.a[:0], *(function(X[block]) for block in blocks)])
+        return in_blocks(function, X, max(1, BLOCK_PAIRS // max(1, len(function.a))))
 
     def from_earlier(self, rows: TableRows, cutoff_times: Tensor) -> Tensor:
         """Return values at queries, (q, n_outputs), fitted to rows before cutoff times (q,).

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from itertools import accumulate
@@ -94,6 +94,24 @@ def spans_of(sizes: Sequence[int]) -> list[slice]:
 def spans(n: int, size: int) -> list[slice]:
     """Return consecutive slices of at most `size` rows that cover n rows."""
     return [slice(start, min(start + size, n)) for start in range(0, n, size)]
+
+
+def in_blocks(function: Callable[[Any], Tensor], X: Any, size: int) -> Tensor:
+    """Apply a function to blocks of `X`, of at most `size` rows, and write to one tensor.
+
+    Many small results between large temporary arrays would scatter the heap, which then grows by
+    a temporary array for each block.
+    """
+    first, *blocks = X.split(size)
+    result = function(first)
+    if not blocks:
+        return result
+    joined, start = result.new_empty(len(X), *result.shape[1:]), len(first)
+    joined[:start] = result
+    for block in blocks:
+        joined[start : start + len(block)] = function(block)
+        start += len(block)
+    return joined
 
 
 def some_of(part: Any, rows: Any) -> Any:
