@@ -16,7 +16,9 @@ from .._data.sample import Embedded, TableRows
 from .._data.tables import names_of_new
 from .._data.times import TimeKind
 from .._trend.trend import Trend
+from .._utils.precision import EXACT
 from .._utils.storable import storable
+from .._utils.threads import cached_property
 from .._utils.validation import as_tensor, check_all_known, some_of
 from ..attention.head import AverageHead, NONAHead
 from ..attention.prediction import Offset
@@ -42,6 +44,7 @@ PLAIN_FIELDS = (
 )
 #: Numbers of axes; of the remaining arrays, 1.
 N_AXES = {"values": (1, 2)} | dict.fromkeys(("levels", "inputs", "offset", "compared"), (2,))
+FEW_READ = 8  # one of so many rows, of which a trend is evaluated at these alone
 N_USUAL = 1000  # rows at most whose nearest neighbours are searched
 ROUNDING = 1e-5  # of distances between embeddings in float32
 #: Numbers of its trend.
@@ -53,6 +56,45 @@ def positions_of_names(own: np.ndarray, names: Sequence[Hashable]) -> np.ndarray
     wanted, distinct = dict.fromkeys(names), {*own.tolist()}
     check_all_known("names", [name for name in wanted if name not in distinct])
     return np.flatnonzero([name in wanted for name in own.tolist()])
+
+
+@dataclass(eq=False)
+class TrendValues:
+    """A trend at the rows of a bank, (n, n_outputs), which is evaluated where it is read.
+
+    So an edit that changes the trend takes no time for the rows that no query has as neighbours.
+    """
+
+    trend: Trend
+    ids: Tensor  # (n,)
+    inputs: SharedRows | None  # (n, n_features), for a trend that reads them
+    like: Tensor  # (0, n_outputs), of their dtype and device
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return len(self.ids), self.like.shape[1]
+
+    @cached_property
+    def tensor(self) -> Tensor:
+        """The values at all rows."""
+        return self._evaluate(self.ids, self.inputs)
+
+    def _evaluate(self, ids: Tensor, inputs: Any) -> Tensor:
+        rows = None if inputs is None else TableRows(inputs)
+        return torch.from_numpy(self.trend.of_rows(ids.cpu().numpy(), rows)).to(self.like)
+
+    def __getitem__(self, rows: Tensor | slice) -> Tensor:
+        if isinstance(rows, slice) or rows.dtype == torch.bool:
+            return self.tensor[rows]
+        return self.index_select(0, rows.flatten()).view(*rows.shape, self.like.shape[1])
+
+    def index_select(self, dim: int, positions: Tensor) -> Tensor:
+        """Values at some positions, (m,), of dimension 0; of many rows, all are evaluated."""
+        if "tensor" in vars(self) or len(positions) * FEW_READ > len(self.ids):
+            return self.tensor.index_select(dim, positions)
+        some, back = positions.unique(return_inverse=True)
+        inputs = None if self.inputs is None else self.inputs[some.to(self.inputs.device)]
+        return self._evaluate(self.ids[some], inputs).index_select(dim, back)
 
 
 @storable
@@ -355,11 +397,12 @@ class NeighborBank:
         if trend is not None and offset is not None:
             assert inputs is not None
             trend = trend.with_rows(new.numpy(), inputs, neighbors, groups)
-            values = torch.from_numpy(trend.of_rows(new.numpy(), inputs)).to(offset.values)
-            neighbors = replace(neighbors, offset=replace(offset, values=values))
+            if not self.neighbors.evaluates_late:
+                values = torch.from_numpy(trend.of_rows(new.numpy(), inputs)).to(offset.values)
+                neighbors = replace(neighbors, offset=replace(offset, values=values))
             if kept is not None:
                 kept = kept.extended(inputs.encoded.to(kept.memory.tensor))
-        return replace(
+        grown = replace(
             self,
             neighbors=self.neighbors.join(neighbors),
             trend=trend,
@@ -371,6 +414,7 @@ class NeighborBank:
             group_names=group_names,
             names=joined,
         )
+        return grown._read_late(self)
 
     def keep(self, positions: np.ndarray) -> NeighborBank:
         """Return a bank of the rows at these positions, in their present order.
@@ -395,19 +439,26 @@ class NeighborBank:
     def _without(self, positions: np.ndarray) -> NeighborBank:
         """Return a bank without the rows at these positions, ascending, with the same trend."""
         removed, inputs = torch.from_numpy(positions).to(self.device), self.input_rows
-        return self._select(
+        left = self._select(
             lambda part: without_rows(part, removed.to(part.device)),
             self.neighbors.without(removed),
             None if inputs is None else inputs.without(removed.to(inputs.device)),
         )
+        return left._read_late(self)
+
+    def _read_late(self, before: NeighborBank) -> NeighborBank:
+        """Return a bank that evaluates the trend where it is read, if the one before does."""
+        late = before.neighbors.evaluates_late
+        return self if self.trend is None or not late else self.with_trend(self.trend)
 
     def with_trend(self, trend: Trend) -> NeighborBank:
         """Return a bank with another trend of the same rows, or of some of them."""
         offset = self.neighbors.offset
         assert offset is not None
-        rows = None if self.input_rows is None else TableRows(self.input_rows)
-        values = torch.from_numpy(trend.of_rows(self.ids.cpu().numpy(), rows))
-        neighbors = self.neighbors.with_offset(replace(offset, values=values.to(offset.values)))
+        n_outputs = offset.values.shape[1]
+        none = self.neighbors.values.new_empty(0, n_outputs, dtype=EXACT)
+        values: Any = TrendValues(trend, self.ids, self.input_rows, none)
+        neighbors = self.neighbors.with_offset(replace(offset, values=values))
         return replace(self, neighbors=neighbors, trend=trend)
 
     def in_order(self, positions: np.ndarray) -> NeighborBank:
@@ -497,7 +548,7 @@ class NeighborBank:
         }
         shares: dict[str, float] = {}
         if (offset := self.neighbors.offset) is not None:
-            tensors |= {"offset": offset.values}
+            tensors |= {"offset": offset.values[:]}
             shares = {name: getattr(offset, name) for name in OF_OFFSET}
         if len(self) != self.next_id:  # otherwise ids are row numbers
             tensors |= {"ids": self.ids, "next_id": self.next_id}

@@ -6,7 +6,7 @@ kernel, the function, and the trend, in this order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
@@ -180,9 +180,11 @@ class Inverse:
         diagonal = self.diagonal + sign * np.square(b)
         return replace(self, V=V, signs=signs, diagonal=diagonal), b, v
 
-    def some(self, kept: np.ndarray, landmarks: np.ndarray | None) -> Inverse:
+    def some(self, kept: np.ndarray, landmarks: np.ndarray) -> Inverse:
         """Return the inverse of some rows and landmarks, once the remaining are taken out."""
-        of_landmarks = self.to_landmarks if landmarks is None else self.to_landmarks[landmarks]
+        of_landmarks = self.to_landmarks
+        if of_landmarks is not None and not landmarks.all():
+            of_landmarks = of_landmarks[landmarks]
         return replace(
             self,
             shift=self.shift[kept],
@@ -394,8 +396,22 @@ class KernelFunction(nn.Module):
 
     def forward(self, X: Tensor) -> Tensor:
         X = X.to(self.a.dtype)
+        return self.near(X) @ self.a + X @ self.slopes + self.constant
+
+    def near(self, X: Tensor) -> Tensor:
+        """Return the kernel without its linear part and its constant, (n, m)."""
         distance = torch.cdist(X[:, self.columns] * self.weights, self.rows, p=1.0)
-        return with_peak((-distance).exp(), self.peak) @ self.a + X @ self.slopes + self.constant
+        return with_peak((-distance).exp(), self.peak)
+
+    def row_by_row(self, X: Tensor) -> np.ndarray:
+        """Return the values, (n, n_outputs), whose last digits depend on no further row."""
+        X = X.to(self.a.dtype)
+        parts = [(self.near(X), self.a), (X, self.slopes)]
+        sums = (
+            np.stack([(of_rows.cpu().numpy() * column).sum(axis=1) for column in columns], axis=1)
+            for of_rows, columns in ((part, by.T.cpu().numpy()) for part, by in parts)
+        )
+        return sum(sums) + self.constant.cpu().numpy()
 
 
 @storable
@@ -485,12 +501,16 @@ class KernelTrend(Trend):
 
     def __call__(self, rows: TableRows) -> Tensor:
         """Return values at queries, (q, n_outputs) in float64, with gradients."""
-        X = rows.encoded
-        function = self.function
+        function, blocks = self._function_at(rows)
+        return torch.cat([function.a[:0], *map(function, blocks)])
+
+    def _function_at(self, rows: TableRows) -> tuple[KernelFunction, Iterator[Tensor]]:
+        """Return the function on the device of some rows, and blocks of their features."""
+        X, function = rows.encoded, self.function
         if function.a.device != X.device:
             function.to(X.device)
         blocks = spans(len(X), max(1, BLOCK_PAIRS // max(1, len(function.a))))
-        return torch.cat([function.a[:0], *(function(X[block]) for block in blocks)])
+        return function, (X[block] for block in blocks)
 
     def from_earlier(self, rows: TableRows, cutoff_times: Tensor) -> Tensor:
         """Return values at queries, (q, n_outputs), fitted to rows before cutoff times (q,).
@@ -522,7 +542,8 @@ class KernelTrend(Trend):
         values = np.empty((len(ids), len(self.unit)))
         values[is_fitted] = self.center + self.unit * (self.y - self.errors)[positions]
         if not is_fitted.all():
-            values[~is_fitted] = self(rows[~is_fitted]).numpy()
+            function, blocks = self._function_at(rows[~is_fitted])
+            values[~is_fitted] = np.concatenate([function.row_by_row(X) for X in blocks])
         return values
 
     def moved(self, ids: np.ndarray, rows: TableRows) -> Tensor:
@@ -683,13 +704,15 @@ class KernelTrend(Trend):
         """
         inverse, duals, coefficients = self._inverse, self.duals, self.coefficients
         kept, y = np.ones(len(duals), dtype=bool), self.y.copy()
-        stay = np.ones(len(coefficients), dtype=bool)
+        stay = np.ones(len(coefficients), dtype=bool)  # of the landmarks
         for i in rows:
             square = inverse.diagonal[i]
             step = -duals[i] / np.sqrt(square)
             inverse, b, v = inverse.changed(inverse.half[:, inverse.columns[i]], square, -1.0)
             duals, kept[i], y[i] = duals + inverse.sign * b[:, None] * step, False, 0.0
             if inverse.to_landmarks is None:
+                coefficients = duals
+                stay[i] = False
                 continue
             coefficients = coefficients + inverse.to_landmarks @ v[:, None] * step
             for landmark in np.flatnonzero(self._landmarks == i):
@@ -699,8 +722,6 @@ class KernelTrend(Trend):
                 duals = duals + b[:, None] * step
                 coefficients = coefficients - inverse.to_landmarks @ v[:, None] * step
                 stay[landmark] = False
-        if inverse.to_landmarks is None:
-            return inverse.some(kept, None), duals[kept], duals[kept]
         return inverse.some(kept, stay), duals[kept], coefficients[stay]
 
     def __getstate__(self) -> dict[str, Any]:
