@@ -26,14 +26,13 @@ BENCHMARKS = {
     "faster": ["pandas"],
     "finetune_heads": ["pandas", "matplotlib", "transformers"],
     "finetune_memory": ["pandas", "matplotlib"],
-    "fit": ["pandas", "pyarrow", "catboost", "pytabkit"],
+    "fit": ["pandas", "pyarrow", "pytabkit"],
     "fit_shards": ["pandas", "distributed", "pyarrow"],
     "geometry": ["pandas", "matplotlib", "pyarrow", "transformers"],
     "hard": ["pandas", "catboost"],
     "importances": ["pandas", "pyarrow"],
-    "large": [],
+    "large": ["pandas", "pyarrow", "catboost"],
     "latency": [],
-    "limited": ["pandas"],
     "memory": [],
     "new_levels": ["pandas"],
     "one_row": ["pandas"],
@@ -76,7 +75,7 @@ def main(argv=None):
         known = ", ".join(BENCHMARKS)
         print(f"error: there is no benchmark {name!r}; there are {known}", file=sys.stderr)
         return 2
-    small = not {"--quick", "--help", "-h"}.isdisjoint(rest)
+    small = not {"--quick", "--measure", "--help", "-h"}.isdisjoint(rest)
     if missing := missing_libraries(name, small):
         print(
             f"error: {name} needs {' and '.join(missing)}: install the extra 'benchmark', by "

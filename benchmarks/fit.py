@@ -1,4 +1,4 @@
-"""What a fit costs: beside other libraries, in a search, on many rows, at the start.
+"""What a fit costs: beside other libraries, in a search, at the start.
 
 Each table is side by side in one run: ``--tables`` chooses. Fits are the defaults, on one core
 unless stated. The bare loop takes the same steps on the same rows as skorch, and nothing else: no
@@ -269,28 +269,6 @@ def compare_searches(n, **params):
     return print_ratios(title, seconds, "MLPRegressor")["NONARegressor"]
 
 
-def compare_many_rows(n):
-    """A default fit to n rows × 20 beside CatBoost's, one core; what follows training."""
-    from catboost import CatBoostRegressor
-
-    X, y = make_data(n)
-    boosted = CatBoostRegressor(verbose=False, thread_count=1, allow_writing_files=False)
-    Stopwatch.seconds.clear()
-    with threads(1):
-        seconds = time_once(
-            {
-                "CatBoost": lambda: boosted.fit(X, y),
-                "NONA": lambda: NONARegressor(
-                    random_state=0, training=TrainingOptions(callbacks=[Stopwatch()])
-                ).fit(X, y),
-            }
-        )
-    ratio = print_ratios(f"Default fits to {n:,} × 20, one core", seconds, "CatBoost")["NONA"]
-    after = 1 - sum(Stopwatch.seconds) / seconds["NONA"]
-    print(f"  before and after training: {after:.0%} of NONA's time")
-    return ratio, after
-
-
 def compare_with_all_rows(n, n_seeds, **params):
     """Default fits to n rows × 20, of weights that end and of all rows, on one core.
 
@@ -378,7 +356,7 @@ NONARegressor(n_estimators=1, max_iter=2).fit(X, X[:, 0])
 print(time.perf_counter() - start)
 """
 
-TABLES = ("start", "loop", "rows", "neighbors", "realmlp", "threads", "search", "many")
+TABLES = ("start", "loop", "rows", "neighbors", "realmlp", "threads", "search")
 
 
 def add_arguments(parser):
@@ -427,7 +405,3 @@ def run(args):
         assert compare_with_realmlp(6_000) <= 0.35
     if "search" in args.tables:
         assert compare_searches(1_000) <= 10  # we aim at 8
-    if "many" in args.tables:
-        ratio, after = compare_many_rows(100_000)
-        assert ratio <= 12  # we aim at 10
-        assert after <= 0.1

@@ -63,7 +63,7 @@ LONG = (  # two seconds and more
         "classes",
     ),
     *("uncertainty", "search", "fit", "onnx", "serving", "geometry", "report", "charts"),
-    *("accuracy", "faster", "ablation", "collapse", "as_softmax", "weightings", "raw", "limited"),
+    *("accuracy", "faster", "ablation", "collapse", "as_softmax", "weightings", "raw"),
     *("eligibility", "stability", "structure", "places", "bank_edits", "recursion", "edits"),
 )
 

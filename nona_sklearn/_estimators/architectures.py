@@ -37,6 +37,7 @@ from .parameters import (
     BESIDE_TREND,
     FEATURES,
     LEAST_ROWS,
+    N_EPOCHS_OF_LARGE,
     N_NEIGHBORS,
     N_NETWORKS_BESIDE_TREND,
     OF_CLASSES,
@@ -256,12 +257,13 @@ class Architecture:
             f"accelerator must make an accelerate.Accelerator, got {accelerator!r:.100}"
         )
 
-    @property
-    def neighbor_pool(self) -> str:
-        """The pool of neighbours in a training step, with 'auto' resolved."""
+    def neighbor_pool(self, of_tables: str) -> str:
+        """Return the pool of neighbours in a training step; 'auto' is that of tables."""
         pool = self.options.neighbor_pool
         if self.extractor is None:
-            return "dataset" if pool == "auto" else pool
+            return of_tables if pool == "auto" else pool
+        if pool == "near":
+            raise ValueError("neighbor_pool='near' needs a table, got a feature_extractor")
         size = self.extractor.micro_batch_size
         if pool == "batch" and size == 1:
             raise ValueError(
@@ -280,12 +282,19 @@ class Architecture:
             automatic |= self.automatic_of_large
         settings = {name: getattr(options, name) for name in RESOLVED}
         settings |= {name: automatic[name] for name in RESOLVED if settings[name] == "auto"}
+        schedule, n_scheduled = options.learning_rate, params.max_iter
+        if schedule == "auto" and (schedule := automatic["learning_rate"]) == "cosine":
+            n_scheduled = N_EPOCHS_OF_LARGE
+        if schedule == "cosine":
+            settings["n_scheduled"] = n_scheduled
+            if options.n_iter_no_change == "auto":
+                settings["n_iter_no_change"] = n_scheduled
         if self.classifies:
             # If classes are separable, the log loss decreases by a constant factor for ever, and
             # further training makes a network overconfident.
             settings |= {"threshold_mode": "abs", "n_steps": STEPS_OF_CLASSES}
         return TrainingConfig(
-            neighbor_pool=self.neighbor_pool,
+            neighbor_pool=self.neighbor_pool(automatic["neighbor_pool"]),
             weight_decay=options.weight_decay,
             max_iter=params.max_iter,
             device=self.device,

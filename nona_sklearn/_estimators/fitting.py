@@ -153,7 +153,9 @@ def train(
     )
     if data.rule is not None and not architecture.among_features:
         config = replace(config, rule=data.rule.in_training)
-    n_networks, budget = _within(budget, architecture, data.sample, targets, config, n_jobs)
+    n_networks, budget, config = _within(
+        budget, architecture, data.sample, targets, config, n_jobs
+    )
     config = replace(config, n_neighbors=architecture.candidates(n_networks, len(data)))
 
     # Split the rows.
@@ -431,14 +433,14 @@ def _within(
     targets: Any,
     config: TrainingConfig,
     n_jobs: int | None,
-) -> tuple[int, Budget]:
-    """Return the number of networks for the time limit, and the time for training alone.
+) -> tuple[int, Budget, TrainingConfig]:
+    """Return the number of networks for the time limit, the time for training, and the epochs.
 
     A trial network is timed, except with a feature extractor, whose epochs are too long.
     """
     n_networks = architecture.n_networks(len(sample))
     if not budget.ends or config.extractor is not None:
-        return n_networks, budget
+        return n_networks, budget, config
     k = architecture.n_neighbors_of_networks(n_networks, len(sample))[0]
     with local_seed(0):
         network = architecture.build(sample, targets, k, slice(None))
@@ -447,7 +449,10 @@ def _within(
     if architecture.n_networks_set is None:
         _, n_at_a_time = workers(config, n_jobs)
         n_networks = budget.n_affordable(n_networks, pace.epoch, n_at_a_time)
-    return n_networks, budget
+    if config.n_scheduled is not None:  # so that the learning rate decreases within the time
+        n_epochs = int(budget.left() / (n_networks * pace.epoch))
+        config = replace(config, n_scheduled=min(max(n_epochs, 1), config.n_scheduled))
+    return n_networks, budget, config
 
 
 def _initial_networks(
@@ -614,7 +619,7 @@ def _unknown_levels(training: Training, bank: NeighborBank) -> UnknownLevels | N
     network, calibration, data = training.network, bank.calibration, training.data
     if bank.trend is not None and bank.trend.networks is not None:
         _, bank = bank.trend.networks
-        bank = replace(bank, calibration=calibration)
+        bank = replace(bank, calibration=calibration, sources=None)
     X, levels, encoder = data.sample.X, data.levels, training.architecture.encoder
     assert isinstance(X, Tensor)
     assert levels is not None

@@ -62,18 +62,25 @@ class TrainingOptions(Documented, BaseEstimator):
         feature extractor; 256 for SoftStep k-NN. An epoch of a table with more than 65,536 rows
         takes a new random sample of 65,536.
 
-    neighbor_pool : {'auto', 'dataset', 'batch', 'memory'}, default='auto'
+    neighbor_pool : {'auto', 'dataset', 'batch', 'near', 'memory'}, default='auto'
         The neighbours in a step. 'dataset': the batch and random training rows, which are all
-        embedded. 'batch': the batch itself, as in the NONA paper. 'memory': as 'dataset', but rows
-        outside the batch have their last known embedding, without gradient. A row is never its
-        own neighbour. 'auto': 'dataset'; with a feature extractor, whose embeddings take long,
-        'batch', or 'memory' if its `micro_batch_size` splits the batch.
+        embedded. 'batch': the batch itself, as in the NONA paper. 'near': the batch itself, which
+        consists of rows that are near one another in the embedding. 'memory': as 'dataset', but
+        rows outside the batch have their last known embedding, without gradient. A row is never
+        its own neighbour. 'auto': 'dataset', and 'near' for a table with more than 65,536 rows;
+        with a feature extractor, whose embeddings take long, 'batch', or 'memory' if its
+        `micro_batch_size` splits the batch.
 
     pool_size : int or 'auto', default='auto'
         Number of neighbours in a step, including its batch, and for the validation rows; all
-        training rows if there are fewer. With ``neighbor_pool='batch'`` it applies to the
-        validation rows only. 'auto': 2,048, and 4,096 for a table with more than 65,536 rows;
+        training rows if there are fewer. With ``neighbor_pool='batch'`` and 'near' it applies to
+        the validation rows only. 'auto': 2,048, and 4,096 for a table with more than 65,536 rows;
         1,024 for SoftStep k-NN.
+
+    learning_rate : {'auto', 'constant', 'cosine'}, default='auto'
+        How the learning rate changes. 'cosine': it decreases to 0 over `max_iter` epochs, by half
+        a cosine, and training stops early only if `n_iter_no_change` is set. 'auto': 'constant';
+        for a table with more than 65,536 rows 'cosine', over 16 epochs.
 
     learning_rate_init : float or 'auto', default='auto'
         Learning rate of AdamW. 'auto': 0.02; for classes, with a feature extractor and for a
@@ -85,7 +92,8 @@ class TrainingOptions(Documented, BaseEstimator):
     n_iter_no_change : int or 'auto', default='auto'
         Training stops after this many epochs without improvement of the validation loss or,
         without validation rows, of the training loss. 'auto': 3 with a trend, else 9; 24 for a
-        table with more than 65,536 rows; 10 with a feature extractor and for SoftStep k-NN.
+        table with more than 65,536 rows and a constant learning rate; 10 with a feature
+        extractor and for SoftStep k-NN.
 
     max_time : float or None, default=None
         Time limit of fit in seconds, for preparation, training and the embedding of the training
@@ -114,6 +122,7 @@ class TrainingOptions(Documented, BaseEstimator):
         "batch_size": [Interval(Integral, 2, MOST, closed="both"), AUTO],
         "neighbor_pool": [StrOptions({*NEIGHBOR_POOLS, "auto"})],
         "pool_size": [Interval(Integral, 2, None, closed="left"), AUTO],
+        "learning_rate": [StrOptions({"auto", "constant", "cosine"})],
         "learning_rate_init": [Interval(Real, 0, None, closed="neither"), AUTO],
         "weight_decay": [Interval(Real, 0, None, closed="left")],
         "n_iter_no_change": [POSITIVE, AUTO],
@@ -127,6 +136,7 @@ class TrainingOptions(Documented, BaseEstimator):
         batch_size: int | str = "auto",
         neighbor_pool: str = "auto",
         pool_size: int | str = "auto",
+        learning_rate: str = "auto",
         learning_rate_init: float | str = "auto",
         weight_decay: float = 1e-4,
         n_iter_no_change: int | str = "auto",
@@ -136,6 +146,7 @@ class TrainingOptions(Documented, BaseEstimator):
         self.batch_size = batch_size
         self.neighbor_pool = neighbor_pool
         self.pool_size = pool_size
+        self.learning_rate = learning_rate
         self.learning_rate_init = learning_rate_init
         self.weight_decay = weight_decay
         self.n_iter_no_change = n_iter_no_change
@@ -310,10 +321,18 @@ OF_TABLES = {
     "learning_rate_init": 0.02,
     "n_iter_no_change": 9,
     "pool_size": 2048,
+    "neighbor_pool": "dataset",
+    "learning_rate": "constant",
 }
-#: Values with more rows than `LARGE`: only a large pool contains near neighbours, and losses
-#: stay the same for many epochs before they fall.
-OF_LARGE_TABLES = {"learning_rate_init": 0.01, "n_iter_no_change": 24, "pool_size": 4096}
+#: Values with more rows than `LARGE`: few random rows of so many are near.
+OF_LARGE_TABLES = {
+    "learning_rate_init": 0.01,
+    "n_iter_no_change": 24,
+    "pool_size": 4096,
+    "neighbor_pool": "near",
+    "learning_rate": "cosine",
+}
+N_EPOCHS_OF_LARGE = 16  # of 65,536 rows
 OF_CLASSES = OF_TABLES | {"learning_rate_init": 0.01}  # classes are memorised sooner
 #: Values with a trend: its share of predictions needs neither many networks nor late epochs.
 BESIDE_TREND, N_NETWORKS_BESIDE_TREND = {"n_iter_no_change": 3}, 2
@@ -323,6 +342,8 @@ OF_SOFTSTEP = {
     "learning_rate_init": 0.03,
     "n_iter_no_change": 10,
     "pool_size": 1024,
+    "neighbor_pool": "dataset",
+    "learning_rate": "constant",
 }
 
 

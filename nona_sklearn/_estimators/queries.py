@@ -363,7 +363,8 @@ def trained(fitted: Any) -> tuple[NeighborNetwork, NeighborBank]:
     """
     bank = fitted.bank_
     if bank.trend is not None and bank.trend.networks is not None:
-        return bank.trend.networks
+        network, bank = bank.trend.networks
+        return network, replace(bank, sources=None)
     return fitted.network_, bank
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -126,6 +127,8 @@ class NeighborBank:
     #: solved anew.
     input_rows: Any = None
     rule: StoredRule | None = None  # of rows that may be neighbours; None: all may
+    #: The rows that are neighbours, of many that are rows of the bank; None: all rows are.
+    sources: NeighborBank | None = None
 
     def __repr__(self):
         return f"NeighborBank(n_rows={len(self)})"
@@ -191,6 +194,8 @@ class NeighborBank:
         are not earlier. Queries without times are later than the bank. `eligibility` is a rule, or
         a mask (q, n) of admitted pairs, in place of the bank's own rule.
         """
+        if self.sources is not None and queries is not None:
+            return self.sources.evaluate(head, queries, leave_out, eligibility)
         if queries is not None:
             return Evaluation(
                 head,
@@ -211,20 +216,22 @@ class NeighborBank:
         eligibility: StoredRule | Tensor | None = None,
     ) -> Evaluation:
         """Evaluate a head for some of the bank's rows."""
-        neighbors, ids = self.neighbors, self.ids
-        labels = ids if leave_out == "itself" or self.groups is None else self.groups
-        times, offset = some_of(neighbors.times, rows), neighbors.offset
-        itself = neighbors.after(times, LabelExclusion(labels[rows], labels))
-        left_out, shifts = None, None
+        own, sources = self.neighbors, self.sources or self
+        queries, ids = self.ids[rows], sources.ids
+        labels: tuple[Tensor, Tensor] = queries, ids
+        if leave_out == "group" and self.groups is not None and sources.groups is not None:
+            labels = self.groups[rows], sources.groups
+        itself = sources.neighbors.after(some_of(own.times, rows), LabelExclusion(*labels))
+        left_out, shifts, offset = None, None, own.offset
         if self.trend is not None and leave_out == "itself":
             shifts = self.shifts_at(None, rows)
             if self.trend.leaves_out_single_rows:
-                left_out = LeftOutQueries(self.trend, neighbors, ids, ids[rows])
+                left_out = LeftOutQueries(self.trend, sources.neighbors, ids, queries)
         return Evaluation(
             head,
-            neighbors,
-            neighbors.rows[rows],
-            self._admit(eligibility, some_of(neighbors.compared, rows), itself),
+            sources.neighbors,
+            own.rows[rows],
+            sources._admit(eligibility, some_of(own.compared, rows), itself),
             query_trend=None if offset is None else offset.values[rows],
             left_out=left_out,
             shifts=shifts,
@@ -321,12 +328,14 @@ class NeighborBank:
         """
         if self.trend is None or not self.trend.is_solved or self.neighbors.times is not None:
             return None
-        rows = self.input_rows
+        rows, sources = self.input_rows, self.sources or self
         assert rows is not None
+        assert sources.input_rows is not None
+        shifts = partial(TrendShifts, self.trend, sources.ids, sources.input_rows)
         if queries is None:
-            return TrendShifts(self.trend, self.ids, rows, TableRows(rows[own]), self.ids[own])
+            return shifts(TableRows(rows[own]), self.ids[own])
         assert queries.inputs is not None
-        return TrendShifts(self.trend, self.ids, rows, queries.inputs)
+        return shifts(queries.inputs)
 
     def trend_at(self, rows: np.ndarray, inputs: TableRows | None) -> Tensor | None:
         """The trend at some rows if they had other features, (len(rows), n_outputs)."""
@@ -443,8 +452,13 @@ class NeighborBank:
             lambda part: without_rows(part, removed.to(part.device)),
             self.neighbors.without(removed),
             None if inputs is None else inputs.without(removed.to(inputs.device)),
-        )
-        return left._read_late(self)
+        )._read_late(self)
+        if (sources := self.sources) is None:
+            return left
+        if self.groups is not None:  # they have new numbers
+            return left.with_sources(sources)
+        gone = np.flatnonzero(np.isin(sources.ids.cpu().numpy(), self.ids[removed].cpu().numpy()))
+        return replace(left, sources=sources._without(gone) if len(gone) else sources)
 
     def _read_late(self, before: NeighborBank) -> NeighborBank:
         """Return a bank that evaluates the trend where it is read, if the one before does."""
@@ -459,7 +473,26 @@ class NeighborBank:
         none = self.neighbors.values.new_empty(0, n_outputs, dtype=EXACT)
         values: Any = TrendValues(trend, self.ids, self.input_rows, none)
         neighbors = self.neighbors.with_offset(replace(offset, values=values))
-        return replace(self, neighbors=neighbors, trend=trend)
+        sources = None if self.sources is None else self.sources.with_trend(trend)
+        return replace(self, neighbors=neighbors, trend=trend, sources=sources)
+
+    def with_sources(self, sources: NeighborBank | Tensor | None) -> NeighborBank:
+        """Return the bank with some rows, those of a bank or ascending ids, as the neighbours."""
+        if sources is None:
+            return self
+        ids = sources if isinstance(sources, Tensor) else sources.ids
+        rows, inputs = torch.isin(self.ids, ids).nonzero()[:, 0], self.input_rows
+        few = replace(
+            self,
+            neighbors=self.neighbors[rows],
+            ids=self.ids[rows],
+            groups=some_of(self.groups, rows),
+            input_rows=None if inputs is None else SharedRows(inputs[rows.to(inputs.device)]),
+            names=None,
+            levels=None,
+            sources=None,
+        )
+        return replace(self, sources=few._read_late(self))
 
     def in_order(self, positions: np.ndarray) -> NeighborBank:
         """Return a bank of the rows at these positions, in this order, with the same trend."""
@@ -468,7 +501,7 @@ class NeighborBank:
             lambda part: part[rows.to(part.device)],
             self.neighbors[rows],
             None if inputs is None else SharedRows(inputs[rows.to(inputs.device)]),
-        )
+        )._read_late(self).with_sources(self.sources)
 
     def _select(
         self,
@@ -502,7 +535,9 @@ class NeighborBank:
         """Return a bank whose row with the id i has the id ``ids[i]``; these are ascending."""
         trend = None if self.trend is None else self.trend.renumbered(ids)
         new = torch.from_numpy(ids).to(self.ids)[self.ids]
-        return replace(self, ids=new, next_id=torch.tensor(next_id), trend=trend)
+        sources = None if self.sources is None else self.sources.renumbered(ids, next_id)
+        following = torch.tensor(next_id)
+        return replace(self, ids=new, next_id=following, trend=trend, sources=sources)
 
     def latest(self, n_rows: int | None = None, max_age: float | None = None) -> NeighborBank:
         """Return a bank of the latest rows: so many, and up to an age before the latest."""
@@ -550,6 +585,8 @@ class NeighborBank:
         if (offset := self.neighbors.offset) is not None:
             tensors |= {"offset": offset.values[:]}
             shares = {name: getattr(offset, name) for name in OF_OFFSET}
+        if self.sources is not None:
+            tensors |= {"sources": self.sources.ids}
         if len(self) != self.next_id:  # otherwise ids are row numbers
             tensors |= {"ids": self.ids, "next_id": self.next_id}
         arrays = {
@@ -577,9 +614,11 @@ class NeighborBank:
         neighbors.cache.graphs = state.get("graphs")
         if "inputs" in tensors:
             tensors["input_rows"] = tensors.pop("inputs")
+        sources = tensors.pop("sources", None)
         others: dict[str, Any] = {name: state[name] for name in PLAIN_FIELDS if name in state}
         made = NeighborBank(neighbors, **(tensors | others))
         made._check_shapes()
+        made = made.with_sources(sources)
         vars(self).update(vars(made))
 
     def _check_shapes(self) -> None:

@@ -132,7 +132,12 @@ def split_networks(
     """The head of every network, and the bank in its space, where few queries build no graph."""
     neighbors = replace(bank.neighbors, algorithm="auto")
     return [
-        (network_head, replace(bank, neighbors=replace(neighbors, rows=embeddings)))
+        (
+            network_head,
+            replace(bank, neighbors=replace(neighbors, rows=embeddings)).with_sources(
+                bank.sources
+            ),
+        )
         for network_head, _, embeddings in head.split_by_head(bank.embeddings[:0], bank.embeddings)
     ]
 
@@ -330,7 +335,7 @@ def converged_networks(history: list[dict], has_trend: bool) -> list[int]:
     return [
         i
         for i, epoch in enumerate(last)
-        if epoch["stopped"] == "no change" and (has_trend or "in_vain" not in epoch)
+        if epoch["stopped"] in ("no change", "schedule") and (has_trend or "in_vain" not in epoch)
     ]
 
 

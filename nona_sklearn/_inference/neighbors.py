@@ -107,7 +107,7 @@ class Neighbors:
             log_prior=some_of(self.log_prior, rows),
             times=some_of(self.times, rows),
             compared=some_of(self.compared, rows),
-            offset=some_of(self.offset, rows),
+            offset=self.offset if self.evaluates_late else some_of(self.offset, rows),
         )
 
     def join(self, others: Neighbors) -> Neighbors:
@@ -169,7 +169,10 @@ class Neighbors:
 
     @property
     def evaluates_late(self) -> bool:
-        """Whether a trend is evaluated at the neighbours where it is read."""
+        """Whether a trend is evaluated at the neighbours where it is read.
+
+        Selected neighbours and edited ones get its values from the bank.
+        """
         return self.offset is not None and not isinstance(self.offset.values, Tensor)
 
     @property

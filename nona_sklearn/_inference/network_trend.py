@@ -32,6 +32,9 @@ from .weighted_rows import WeightedRows
 #: memory.
 DENSE_ROWS = 3000
 ARRAYS = "left_out", "reach"  # in a file
+#: Networks predict from all rows of a bank up to this size, and from so many random rows of a
+#: larger one: more hardly change the trend, and to compare all rows with all takes too long.
+MOST_ROWS, N_SOURCES = 2**16, 2**14
 MOST_CHANGED = 64  # if more than one of so many rows has come or left, all are predicted anew
 
 
@@ -46,17 +49,25 @@ class NetworkTrend(Trend):
 
     network: NeighborNetwork
     bank: NeighborBank  # the rows that it predicts from, with the trend beside it
-    left_out: Tensor  # (n, n_outputs) in float64, the values at these rows
+    #: (n, n_outputs) in float64, the values at these rows. None: they are predicted where they are
+    #: read, since the trend beside the networks has changed.
+    left_out: Tensor | None
     #: (n, K), the similarity to each row from which rows matter for its value, of every network;
     #: None: all rows may matter.
     reach: Tensor | None = None
-    n_added: int = 0  # the last rows, which the values at earlier ones do not have as neighbours
+    #: The last sources, which the values at earlier rows do not have as neighbours.
+    n_added: int = 0
 
     is_solved = True
 
     @classmethod
     def from_bank(cls, network: NeighborNetwork, bank: NeighborBank) -> NetworkTrend:
         """Predict the rows of a bank, each without itself or its group."""
+        if bank.sources is not None and len(bank.sources) < N_SOURCES // 2:
+            bank = replace(bank, sources=None)
+        if bank.sources is None and len(bank) > MOST_ROWS:
+            rows = np.sort(np.random.RandomState(0).permutation(len(bank))[:N_SOURCES])
+            bank = bank.with_sources(bank.ids[torch.from_numpy(rows)])
         trend = cls(network, bank, bank.targets.new_empty(0))
         left_out, reach = trend._left_out(np.arange(len(bank)))
         return replace(trend, left_out=left_out, reach=reach)
@@ -87,7 +98,7 @@ class NetworkTrend(Trend):
     ) -> np.ndarray:
         positions = self.bank.positions(ids)
         if cutoff_times is None:
-            return self.left_out[positions].cpu().numpy()
+            return self._at_rows(positions).cpu().numpy()
         return values_of(self._evaluate_rows(positions, cutoff_times.cpu().numpy())).cpu().numpy()
 
     def _evaluate_rows(
@@ -106,6 +117,10 @@ class NetworkTrend(Trend):
         """Whether the networks' neighbours count by residuals of the trend beside them."""
         offset = self.bank.neighbors.offset
         return offset is not None and offset.kept > 0
+
+    def _at_rows(self, positions: np.ndarray) -> Tensor:
+        """Values at rows of the bank, (len(positions), n_outputs)."""
+        return self._left_out(positions)[0] if self.left_out is None else self.left_out[positions]
 
     def _left_out(self, positions: np.ndarray) -> tuple[Tensor, Tensor | None]:
         """Values at rows of the bank, (len(positions), n_outputs), and their reach.
@@ -150,8 +165,8 @@ class NetworkTrend(Trend):
         the trend beside them by its own formula, at the row and, where its neighbours' residuals
         are kept, at these. One that is not solved anew does not change.
         """
-        rows, columns = self.bank.positions(queries), self.bank.positions(ids)
-        changes = [output[:, rows].toarray()[columns].T for output in self._network_changes]
+        columns = self.bank.positions(ids)
+        changes = [self._of_rows(output, queries)[columns].T for output in self._network_changes]
         result = residuals[None] - np.stack(changes, axis=2)
         if self.bank.trend is not None and self.bank.trend.is_solved:
             offset = self.bank.neighbors.offset
@@ -160,20 +175,38 @@ class NetworkTrend(Trend):
             beside = self.bank.neighbors.residuals.cpu().numpy()
             by_trend = self.bank.trend.residuals_without(queries, every, beside) - beside
             if self._keeps_residuals:
-                means = np.stack([self._weights @ of_query for of_query in by_trend])
+                sources = self.bank.positions(self._sources.ids.cpu().numpy())
+                means = np.stack([self._weights @ of_query[sources] for of_query in by_trend])
                 by_trend = by_trend - offset.kept * means
             credibility = np.array(heads_of(self.network.head)[0].credibility)
             result += credibility * offset.share * by_trend[:, columns]
         return result
 
+    @property
+    def _sources(self) -> NeighborBank:
+        """The rows from which the networks predict."""
+        return self.bank.sources or self.bank
+
+    def _of_rows(self, changes: Any, ids: np.ndarray) -> np.ndarray:
+        """Columns of rows, of changes (..., n_sources) without each source: others change none."""
+        sources = self._sources
+        known = np.isin(ids, sources.ids.cpu().numpy())
+        result = np.zeros((*changes.shape[:-1], len(ids)))
+        some = changes[..., sources.positions(ids[known])]
+        result[..., known] = some.toarray() if sparse.issparse(some) else some
+        return result
+
     @cached_property
     def _weights(self) -> sparse.csr_array:
-        """Weights of the rows in the values at all rows, (n, n)."""
+        """Weights of the sources in the values at all rows, (n, n_sources)."""
         return self._evaluate_rows(np.arange(len(self.bank))).sparse_weights()
 
     @cached_property
     def _network_changes(self) -> list[sparse.csc_array]:
-        """Changes of all values without each row, by the same trend, (n, n) for each output."""
+        """Changes of all values without each source, (n, n_sources) for each output.
+
+        The trend beside the networks stays the same.
+        """
         evaluation = replace(self._evaluate_rows(np.arange(len(self.bank))), shifts=None)
 
         def of_block(rows: WeightedRows) -> list[sparse.csr_array]:
@@ -200,7 +233,8 @@ class NetworkTrend(Trend):
         if isinstance(evaluation.one_head, ClassHead):
             before = evaluation.mean()[:, None]
             changes = log((before + changes).clamp_min(0.0)) - log(before)
-        return changes[:, self.bank.positions(removed)].cpu().numpy()
+        by_output = changes.movedim(1, 2).cpu().numpy()
+        return np.moveaxis(self._of_rows(by_output, removed), 2, 1)
 
     @cached_property
     def additive_part(self) -> AdditiveFunction:
@@ -210,7 +244,7 @@ class NetworkTrend(Trend):
         probabilities are not.
         """
         assert self.bank.inputs is not None
-        values, head = self.left_out, heads_of(self.network.head)[0]
+        values, head = self._at_rows(np.arange(len(self.bank))), heads_of(self.network.head)[0]
         values = head.centred(values) if isinstance(head, ClassHead) else values
         return additive_part(self.bank.inputs, values.cpu().numpy(), self.bank.row_weights)
 
@@ -224,44 +258,58 @@ class NetworkTrend(Trend):
         embedded = replace(neighbors, rows=embed(self.network, rows.encoded))
         bank = replace(self.bank, next_id=torch.tensor(ids[0]))
         bank = bank.add(embedded, groups=groups, inputs=rows)
+        if bank.sources is None and len(bank) > MOST_ROWS:
+            bank = bank.with_sources(self.bank.ids)
+        n_added = self.n_added + (len(ids) if bank.sources is None else 0)
         left_out, reach = replace(self, bank=bank)._left_out(np.arange(len(self.bank), len(bank)))
         known = self.reach is not None and reach is not None
         reach = torch.cat([self.reach, reach]) if known else None  # type: ignore[list-item]
-        left_out = torch.cat([self.left_out, left_out])
-        return replace(
-            self, bank=bank, left_out=left_out, reach=reach, n_added=self.n_added + len(ids)
-        )
+        kept = None if self.left_out is None else torch.cat([self.left_out, left_out])
+        return replace(self, bank=bank, left_out=kept, reach=reach, n_added=n_added)
 
     def without(self, ids: np.ndarray) -> NetworkTrend:
         """The trend without some rows.
 
-        The rows that these matter for are predicted anew, and those that added rows matter for.
+        The rows that these matter for are predicted anew, and those that added rows matter for;
+        where the trend beside the networks is solved anew, all rows, as they are read.
         """
-        removed = np.flatnonzero(np.isin(self.bank.ids.cpu().numpy(), ids))
+        before, sources = self.bank, self._sources.ids.cpu().numpy()
+        removed = np.flatnonzero(np.isin(before.ids.cpu().numpy(), ids))
         if not len(removed):
             return self
-        bank = self.bank.without(removed)
-        positions = torch.from_numpy(removed).to(bank.device)
-        n_added = self.n_added - int((removed >= len(self.bank) - self.n_added).sum())
-        is_small = (len(removed) + n_added) * MOST_CHANGED <= len(bank)
+        bank, positions = before.without(removed), torch.from_numpy(removed).to(before.device)
+        gone = before.positions(sources[np.isin(sources, ids)])
+        added = sources[len(sources) - self.n_added :]
+        added = bank.positions(added[~np.isin(added, ids)])
+        is_small = (len(gone) + len(added)) * MOST_CHANGED <= len(sources)
         beside = bank.trend
-        is_solved_anew = beside is not None and beside.is_solved and beside is not self.bank.trend
-        if self.reach is None or is_solved_anew or not is_small:
+        is_solved_anew = beside is not None and beside.is_solved and beside is not before.trend
+        is_small &= bank.sources is None or len(bank.sources) >= N_SOURCES // 2
+        if self.reach is None or not is_small:
             return NetworkTrend.from_bank(self.network, bank)
+        left_out = None
+        if self.left_out is not None and not is_solved_anew:
+            left_out = without_rows(self.left_out, positions)
         trend = replace(
             self,
             bank=bank,
-            left_out=without_rows(self.left_out, positions),
+            left_out=left_out,
             reach=without_rows(self.reach, positions),
             n_added=0,
         )
-        added = torch.arange(len(bank) - n_added, len(bank), device=bank.device)
-        sources = torch.cat([self.bank.neighbors.rows[positions], bank.neighbors.rows[added]])
-        changed = trend._reached(sources)
-        left_out, reach = trend._left_out(changed.cpu().numpy())
+        if not len(gone) and not len(added):
+            return trend
+        embedded = (
+            before.neighbors.rows[torch.from_numpy(gone).to(before.device)],
+            bank.neighbors.rows[torch.from_numpy(added).to(bank.device)],
+        )
+        changed = trend._reached(torch.cat(embedded))
+        values, reach = trend._left_out(changed.cpu().numpy())
         assert trend.reach is not None
         assert reach is not None
-        trend.left_out[changed], trend.reach[changed] = left_out, reach
+        trend.reach[changed] = reach
+        if left_out is not None:
+            left_out[changed] = values
         return trend
 
     def _reached(self, sources: Tensor) -> Tensor:

@@ -687,7 +687,8 @@ class Networks(nn.Module):
         elif trend.networks is None:
             self.trend = copy.deepcopy(trend.function).cpu()
         else:
-            self.trend = Networks(*trend.networks)
+            network, rows = trend.networks
+            self.trend = Networks(network, rows.sources or rows)
 
     def forward(self, features: Tensor, added: Tensor | None = None) -> WeightedRows:
         features = features.float()  # rounded like the bank's features

@@ -20,9 +20,10 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 import torch
 from joblib import Parallel, delayed, effective_n_jobs
 from joblib.parallel import get_active_backend
-from skorch.callbacks import Callback, EarlyStopping
+from skorch.callbacks import Callback, EarlyStopping, LRScheduler
 from skorch.utils import noop
 from torch import Generator, Tensor, nn
+from torch.optim.lr_scheduler import CosineAnnealingLR
 from torch.utils.data import TensorDataset
 
 from .._network.network import NeighborNetwork
@@ -35,6 +36,8 @@ from .net import (
     STEPS,
     AcceleratedNet,
     DatasetPool,
+    NearBatches,
+    NearPool,
     NONANet,
     QuietAdamW,
     RowBatches,
@@ -57,6 +60,7 @@ JUDGED_ROWS = 2**13  # most validation rows of an epoch; all rows refine the net
 TRIED_ROWS = 2**12  # least rows of the short epoch that measures the pace
 FOLLOWING_ROWS = 2**14  # refinement takes as long as an epoch on 2 n rows, or on so many
 CALIBRATING_ROWS = 2**14  # the same in a given space, whose epochs are fast
+CONVERGED = "no change", "schedule"  # reasons to stop of a training that came to its end
 RETRY_RATE = 0.15  # factor of the learning rate after a training in vain
 T = TypeVar("T")
 Trained = tuple[NeighborNetwork, list[dict]]
@@ -95,6 +99,14 @@ class TrainingConfig:
     # with few parameters does not memorise the rows.
     refine_on_training: bool = False
     n_neighbors: Sequence[int] = ()  # candidates for the refinement; empty: no change
+    # Epochs over which the learning rate decreases to 0 by half a cosine (Loshchilov and Hutter,
+    # "SGDR", 2017), after which training ends; None: the rate is constant.
+    n_scheduled: int | None = None
+
+    @property
+    def n_epochs(self) -> int:
+        """Return the largest number of epochs."""
+        return min(self.max_iter, self.n_scheduled or self.max_iter)
 
     def rows_of_epoch(self, n_rows: int) -> int:
         """Return the number of training rows in an epoch."""
@@ -145,9 +157,9 @@ def train_network(
 
     The weights come from the epoch of the lowest validation loss or, without validation rows, of
     the lowest training loss. The history has a dict per epoch. The best epoch has ``kept``, True.
-    The last epoch has ``stopped`` ('no change', 'max_iter' or 'max_time') and, if the network is
-    no better than the mean training target, ``in_vain``, True. Raise a ValueError if training
-    diverges. `seed` determines the order of batches and the draws of pools.
+    The last epoch has ``stopped`` ('no change', 'schedule', 'max_iter' or 'max_time') and, if the
+    network is no better than the mean training target, ``in_vain``, True. Raise a ValueError if
+    training diverges. `seed` determines the order of batches and the draws of pools.
     """
     equal_rows = isinstance(train.X, Tensor) and not _varies(train.X)
     if equal_rows or not _varies(train.y):
@@ -158,7 +170,7 @@ def train_network(
     # Dropout in a feature extractor draws from torch's global generator.
     with nullcontext() if config.extractor is None else local_seed(seed, config.device):
         best = train_once(network, train, valid, config, seed, slot)
-        if untrained is not None and best.in_vain and best.history[-1]["stopped"] == "no change":
+        if untrained is not None and best.in_vain and best.history[-1]["stopped"] in CONVERGED:
             slower = replace(config, learning_rate_init=RETRY_RATE * config.learning_rate_init)
             again = train_once(untrained, train, valid, slower, seed, slot)
             best = min(best, again, key=lambda attempt: attempt.relative_loss)
@@ -245,7 +257,16 @@ def _make_net(
             iterator_train__process=accelerator.process_index,
             iterator_train__n_processes=accelerator.num_processes,
         )
-    extracts, size = extractor is not None, config.batch_size
+    extracts = extractor is not None
+    size = resolve_batch_size(config.batch_size, len(train), config.n_steps, extracts)
+    n_rows, callbacks = config.rows_of_epoch(len(train)), copy.deepcopy(list(config.callbacks))
+    if config.n_scheduled is not None:
+        n_steps = config.n_epochs * math.ceil(n_rows / size)
+        schedule = LRScheduler(CosineAnnealingLR, T_max=n_steps, step_every="batch")
+        callbacks.append(schedule)
+    batches: Callable[..., RowBatches] = RowBatches
+    if isinstance(pool, NearPool):
+        batches = partial(NearBatches, pool=pool, network=network)
     net = make(
         network,
         pool=pool,
@@ -260,12 +281,12 @@ def _make_net(
         optimizer__lr=config.learning_rate_init,
         optimizer__weight_decay=config.weight_decay,
         optimizer__param_groups=param_groups,
-        batch_size=resolve_batch_size(size, len(train), config.n_steps, extracts),
-        iterator_train=RowBatches,
+        batch_size=size,
+        iterator_train=batches,
         iterator_train__generator=pool.generator,
-        iterator_train__n_rows=config.rows_of_epoch(len(train)),
+        iterator_train__n_rows=n_rows,
         iterator_valid=whole_batch,
-        callbacks=copy.deepcopy(list(config.callbacks)),
+        callbacks=callbacks,
         verbose=config.verbose > 1,
     )
     return net.initialize()
@@ -292,9 +313,9 @@ def run_epochs(
     validation = None if valid_rows is None else net.get_iterator(valid_rows, training=False)
     monitor = "train_loss" if valid is None else "valid_loss"
     threshold, n_misses, best_epoch, best_weights = math.inf, 0, 0, None
-    stopped = "max_iter"
+    stopped = "schedule" if config.n_epochs == config.n_scheduled else "max_iter"
     net.notify("on_train_begin", X=train_rows, y=None)
-    for _ in range(config.max_iter):
+    for _ in range(config.n_epochs):
         began = time.time()
         net.notify("on_epoch_begin", **datasets)
         net.run_single_epoch(batches, True, prefix="train", step_fn=net.train_step)
@@ -422,7 +443,7 @@ def train_networks(
     budget = replace(budget, n_networks=len(networks), n_workers=n_together)
     accelerator = None if config.extractor is None else config.extractor.accelerator
     shown = config.verbose == 1 and (accelerator is None or accelerator().is_main_process)
-    with Progress(budget, config.max_iter) if shown else nullcontext() as progress:
+    with Progress(budget, config.n_epochs) if shown else nullcontext() as progress:
         trainings = (  # one by one, since parts of a sample are copies
             partial(
                 train_network,

@@ -39,6 +39,7 @@ LARGE = 2**16  # a table of more rows trains one network, in larger steps
 # costly, has more and smaller steps. Large batches make a network memorise classes sooner.
 STEPS, STEPS_OF_CLASSES, EXTRACTOR_STEPS = 4, 8, 16
 MIN_BATCH, MAX_BATCH, MAX_LARGE_BATCH, MAX_EXTRACTOR_BATCH = 32, 512, 1024, 256
+CELL = 128  # least number of near rows that are in a batch together
 MAX_GRADIENT_NORM = 1.0
 AVERAGED_PART = 9  # the average extends over about 1/9 of the steps
 BLOCK_ENTRIES = 2**19  # query-neighbour pairs that validation evaluates at a time, 2 MB
@@ -139,6 +140,34 @@ class BatchPool(DatasetPool):
         return queries[:0]
 
 
+class NearPool(BatchPool):
+    """Take the batch as neighbours, of cells of near rows (:class:`NearBatches`)."""
+
+    def cells(self, network: NeighborNetwork) -> list[Tensor]:
+        """Return the rows in cells of near embeddings, of CELL to twice as many rows each.
+
+        The cells are the leaves of a random projection tree (Dasgupta and Freund, "Random
+        Projection Trees and Low Dimensional Manifolds", 2008), in random order.
+        """
+        z = network.head.metric_part(network.embed(self.X))
+        n, generator = len(z), self.generator
+        order, cell = torch.randperm(n, generator=generator).to(z.device), z.new_zeros(n).long()
+        n_levels = max(0, int(math.log2(n / CELL)))
+        for level in range(n_levels):  # halve every cell at the median along a direction
+            directions = torch.randn(2**level, z.shape[1], generator=generator).to(z)
+            along = torch.cat(
+                [
+                    (z[order[block]] * directions[cell[block]]).sum(dim=1)
+                    for block in spans(n, 2**16)
+                ]
+            )
+            by_direction = along.argsort()
+            order = order[by_direction[cell[by_direction].argsort(stable=True)]]
+            cell = torch.arange(n, device=z.device) * 2 ** (level + 1) // n
+        cells = order.split(cell.bincount().tolist())
+        return [cells[i] for i in torch.randperm(len(cells), generator=generator)]
+
+
 class MemoryPool(DatasetPool):
     """Take stored embeddings of random rows as neighbours, without gradient.
 
@@ -167,6 +196,7 @@ class MemoryPool(DatasetPool):
 NEIGHBOR_POOLS: dict[str, type[DatasetPool]] = {
     "dataset": DatasetPool,
     "batch": BatchPool,
+    "near": NearPool,
     "memory": MemoryPool,
 }
 
@@ -363,6 +393,30 @@ class RowBatches:
         for batch in batches:
             share = len(batch) // self.n_processes * self.n_processes
             rows = batch[self.process : share : self.n_processes]
+            yield rows, y[rows]
+
+
+class NearBatches(RowBatches):
+    """Iterate over batches of cells, whose rows have embeddings that are near one another.
+
+    So a row has near neighbours within its batch, however many rows there are. When all cells have
+    been in a batch, the rows are divided anew.
+    """
+
+    def __init__(self, *args: Any, pool: NearPool, network: NeighborNetwork, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        self.pool, self.network = pool, network
+        self.cells: list[Tensor] = []
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        y = self.dataset.tensors[1]
+        n_batches = math.ceil(min(self.n_rows or len(y), len(y)) / self.batch_size)
+        for _ in range(n_batches):
+            if not self.cells:
+                self.cells = self.pool.cells(self.network)
+            n_cells = max(1, round(self.batch_size / len(self.cells[0])))
+            rows = torch.cat(self.cells[:n_cells])
+            del self.cells[:n_cells]
             yield rows, y[rows]
 
 

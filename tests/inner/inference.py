@@ -7,6 +7,7 @@ from nona_sklearn._inference import (
     index,
     influence,
     neighbors,
+    network_trend,
     relations,
 )
 from nona_sklearn._inference.bank import NeighborBank

@@ -1,6 +1,6 @@
 """The loop of epochs, pools, pace and refinement: names of ``_training`` for tests."""
 
-from nona_sklearn._training import loop, progress, refinement
+from nona_sklearn._training import loop, net, progress, refinement
 from nona_sklearn._training.loop import (
     LEAST_GAIN,
     RETRY_RATE,
@@ -16,6 +16,8 @@ from nona_sklearn._training.net import (
     STEPS,
     STEPS_OF_CLASSES,
     DatasetPool,
+    NearBatches,
+    NearPool,
     NONANet,
     QuietAdamW,
     RowBatches,

@@ -12,6 +12,8 @@ from inner.training import (
     NEIGHBOR_POOLS,
     STEPS,
     STEPS_OF_CLASSES,
+    NearBatches,
+    NearPool,
     NONANet,
     RowBatches,
     TrainingConfig,
@@ -19,6 +21,7 @@ from inner.training import (
     count_parts,
     how_many,
     loop,
+    net,
     refine,
     refinement,
     resolve_batch_size,
@@ -109,6 +112,61 @@ def test_no_row_is_predicted_from_its_own_target(neighbor_pool, step, n_adjusted
         assert influence.abs().sum() > 0.5
         if row == 0:
             assert influence[1] > 0
+
+
+@pytest.mark.parametrize("n", [5, 40, 257])
+def test_cells_divide_the_rows(n, monkeypatch):
+    monkeypatch.setattr(net, "CELL", 8)
+    X, y = make_data(n)
+    cells = NearPool(X, y, n, generator()).cells(make_network())
+    assert torch.cat(cells).sort().values.tolist() == list(range(n))
+    assert all(min(n, 8) <= len(cell) <= 16 for cell in cells)
+
+
+def test_rows_of_a_cell_are_near(monkeypatch):
+    """Their distances are less than half of those of all rows."""
+    monkeypatch.setattr(net, "CELL", 8)
+    X, y = make_data(512)
+    network = make_network()
+    z = network.embed(X)
+    cells = NearPool(X, y, 512, generator()).cells(network)
+    within = torch.stack([torch.cdist(z[cell], z[cell]).mean() for cell in cells]).mean()
+    assert within < torch.cdist(z, z).mean() / 2
+
+
+def test_all_rows_are_in_a_batch_before_any_is_again(monkeypatch):
+    monkeypatch.setattr(net, "CELL", 8)
+    X, y = make_data(128)
+    pool = NearPool(X, y, 128, generator())
+    batches = NearBatches(
+        TensorDataset(torch.arange(128), y), 32, generator(), 64, pool=pool, network=make_network()
+    )
+    epochs = [[rows for rows, _ in batches] for _ in range(4)]
+    assert all(len(epoch) == 2 for epoch in epochs)
+    for both in (epochs[0] + epochs[1], epochs[2] + epochs[3]):
+        assert torch.cat(both).sort().values.tolist() == list(range(128))
+    rows, targets = next(iter(batches))
+    assert torch.equal(targets, y[rows])
+
+
+def test_the_learning_rate_decreases_to_zero_by_half_a_cosine():
+    rates = []
+
+    class Recorder(Callback):
+        def on_batch_begin(self, net, training, **_):
+            if training:
+                rates.append(net.optimizer_.param_groups[0]["lr"])
+
+    history = train(
+        make_network(), make_data(64), max_iter=9, n_scheduled=3, callbacks=[Recorder()]
+    )
+    assert len(rates) == 3 * 4
+    expected = 0.01 * (1 + np.cos(np.pi * np.arange(12) / 12)) / 2
+    np.testing.assert_allclose(rates, expected, rtol=1e-6)
+    assert len(history) == 3
+    assert history[-1]["stopped"] == "schedule"
+    history = train(make_network(), make_data(64), max_iter=2, n_scheduled=3)
+    assert history[-1]["stopped"] == "max_iter"
 
 
 @pytest.mark.slow
@@ -455,18 +513,23 @@ def test_some_validation_rows_judge_an_epoch_and_all_refine_the_network(monkeypa
 def test_large_tables_have_a_recipe_of_their_own():
     """Where a parameter is 'auto', and without a feature extractor, whose rows are costly."""
 
-    def recipe(estimator, n_rows):
-        config = estimator._architecture().config(n_rows)
-        return config.pool_size, config.learning_rate_init, config.n_iter_no_change
+    def recipe(n_rows, kind=NONARegressor, **settings):
+        config = kind(**settings)._architecture().config(n_rows)
+        epochs = config.n_epochs, config.n_iter_no_change
+        return config.neighbor_pool, config.pool_size, config.learning_rate_init, epochs
 
     few, many = 2**16, 2**16 + 1
-    assert recipe(NONARegressor(), few) == (2048, 0.02, 9)
-    assert recipe(NONARegressor(), many) == (4096, 0.01, 24)
-    assert recipe(
-        NONARegressor(training=TrainingOptions(pool_size=50, learning_rate_init=0.5)), many
-    ) == (50, 0.5, 24)
-    extracting = NONARegressor(feature_extractor=nn.Identity)
-    assert recipe(extracting, few) == recipe(extracting, many) == (2048, 0.01, 10)
+    assert recipe(few) == ("dataset", 2048, 0.02, (200, 9))
+    assert recipe(many) == ("near", 4096, 0.01, (16, 16))
+    assert recipe(many, NONAClassifier) == ("near", 4096, 0.01, (16, 16))
+    assert recipe(many, max_iter=5) == ("near", 4096, 0.01, (5, 16))
+    options = {"pool_size": 50, "learning_rate_init": 0.5, "neighbor_pool": "batch"}
+    training = TrainingOptions(**options, learning_rate="constant")
+    assert recipe(many, training=training) == ("batch", 50, 0.5, (200, 24))
+    training = TrainingOptions(learning_rate="cosine", n_iter_no_change=4)
+    assert recipe(few, training=training, max_iter=30) == ("dataset", 2048, 0.02, (30, 4))
+    for n in (few, many):
+        assert recipe(n, feature_extractor=nn.Identity) == ("batch", 2048, 0.01, (200, 10))
 
 
 def test_batch_size_follows_the_rows():
