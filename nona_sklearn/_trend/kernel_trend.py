@@ -640,6 +640,14 @@ class KernelTrend(Trend):
             return Inverse.from_matrix(self.kernel(X, X), self.kernel.ridge / self.rows.weights)
         return _invert_nystrom(X, landmarks, self.rows, self.kernel)
 
+    @cached_property
+    def _inverse_for_edits(self) -> Inverse:
+        """Return the inverse, which edits have changed: its last digits depend on these.
+
+        What is no edit uses the inverse of the stored fields alone.
+        """
+        return self._inverse
+
     @property
     def _landmarks(self) -> np.ndarray | None:
         """Return positions of the landmarks; None: all rows."""
@@ -687,12 +695,12 @@ class KernelTrend(Trend):
             return KernelTrend.solve(*some, landmarks)
         inverse, duals, coefficients = self._take_out(taken_out)
         left = KernelTrend(*some, duals, rows.errors(inverse, duals), coefficients, landmarks)
-        vars(left)["_inverse"] = inverse
+        vars(left)["_inverse_for_edits"] = inverse
         return left
 
     def _has_few_left(self, rows: LeftOut) -> bool:
         """Return whether few rows are left of those with which the matrix was inverted."""
-        return len(rows.weights) < LEAST_LEFT * self._inverse.half.shape[1]
+        return len(rows.weights) < LEAST_LEFT * self._inverse_for_edits.half.shape[1]
 
     @one_blas_thread()
     def _take_out(self, rows: np.ndarray) -> tuple[Inverse, np.ndarray, np.ndarray]:
@@ -702,7 +710,8 @@ class KernelTrend(Trend):
         ``a - B_:i a_i / B_ii``. A landmark with the direction u in the features is a feature
         ``g = F u``, without which B becomes ``B + B g g' B / (1 - g' B g)``.
         """
-        inverse, duals, coefficients = self._inverse, self.duals, self.coefficients
+        inverse, duals = self._inverse_for_edits, self.duals
+        coefficients = self.coefficients
         kept, y = np.ones(len(duals), dtype=bool), self.y.copy()
         stay = np.ones(len(coefficients), dtype=bool)  # of the landmarks
         for i in rows:
