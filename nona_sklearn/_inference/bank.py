@@ -497,11 +497,15 @@ class NeighborBank:
     def in_order(self, positions: np.ndarray) -> NeighborBank:
         """Return a bank of the rows at these positions, in this order, with the same trend."""
         rows, inputs = torch.as_tensor(positions, device=self.device), self.input_rows
-        return self._select(
-            lambda part: part[rows.to(part.device)],
-            self.neighbors[rows],
-            None if inputs is None else SharedRows(inputs[rows.to(inputs.device)]),
-        )._read_late(self).with_sources(self.sources)
+        return (
+            self._select(
+                lambda part: part[rows.to(part.device)],
+                self.neighbors[rows],
+                None if inputs is None else SharedRows(inputs[rows.to(inputs.device)]),
+            )
+            ._read_late(self)
+            .with_sources(self.sources)
+        )
 
     def _select(
         self,

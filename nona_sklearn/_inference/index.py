@@ -47,9 +47,9 @@ FEW_MORE = 4  # times as many rows as are needed, of which enough are mostly adm
 SEARCHED = 64  # times as many rows as are found, or to find them takes longer than a mask
 LEAST_KEY = torch.finfo(STORED).min  # of what is excluded: distances do not overflow
 MOST_SCALES = 2  # times the scale, or the number, of rows: beyond, keys are made anew
-#: Where it saves so many differences for a query, l1 compares all rows by the columns with so large
-#: a share of the mean deviation, and by so many sums, unless these are rounded by so large a share.
-#: So many candidates tell how near further rows must be.
+#: Where it saves so many differences for a query, l1 compares all rows by the columns with so
+#: large a share of the mean deviation, and by so many sums, unless these are rounded by so large a
+#: share. So many candidates tell how near further rows must be.
 LEAST_SAVED, SHARE_OF_COLUMNS, N_SUMS, MOST_SLACK, N_CANDIDATES = 2**22, 0.75, 8, 1e-3, 64
 N_LINKS = 32  # of each row in a graph: faiss's usual choice
 LEAST_BESIDE, BESIDE = 1024, 64  # rows beside a graph that it takes, one of so many
@@ -560,7 +560,9 @@ class ManhattanKeys:
 
     def least(self, query: Tensor, key: Tensor) -> Tensor:
         """The least rounded key, (q,), of any row whose exact key is at most `key` (q,)."""
-        rounded = key if self.columns is None else key + self.largest + self._sums(query).abs().sum(1)
+        rounded = (
+            key if self.columns is None else key + self.largest + self._sums(query).abs().sum(1)
+        )
         return -key - _slack(query.shape[1], rounded)
 
 

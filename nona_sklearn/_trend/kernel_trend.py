@@ -689,7 +689,15 @@ class KernelTrend(Trend):
             landmarks = numbers[landmarks[kept[landmarks]]]
             if _is_exact(rows) or len(landmarks) < LEAST_LEFT * N_LANDMARKS:
                 landmarks = None
-        some = self.ids[kept], self.X[kept], self.y[kept], rows, self.kernel, self.center, self.unit
+        some = (
+            self.ids[kept],
+            self.X[kept],
+            self.y[kept],
+            rows,
+            self.kernel,
+            self.center,
+            self.unit,
+        )
         follows = rows.times is None and (landmarks is None) == (self._landmarks is None)
         if not follows or len(taken_out) > MOST_TAKEN_OUT or self._has_few_left(rows):
             return KernelTrend.solve(*some, landmarks)

@@ -5,8 +5,8 @@ import pickle
 
 import numpy as np
 import pytest
-from inner.estimators import architectures
 from inner.data import Embedded
+from inner.estimators import architectures
 from inner.inference import NetworkTrend, network_trend
 from sklearn.utils._testing import ignore_warnings
 

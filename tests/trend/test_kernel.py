@@ -313,4 +313,6 @@ def test_rows_are_taken_out_in_closed_form(few_landmarks, monkeypatch, parts, n_
     at_new = (each.shifts(IDS[kept], features(new)) for each in (left, anew))
     np.testing.assert_allclose(*at_new, **exact)
     of_rows = IDS[kept][:5], IDS[kept], features(X32[kept])
-    np.testing.assert_allclose(left.shifts_of_rows(*of_rows), anew.shifts_of_rows(*of_rows), **exact)
+    np.testing.assert_allclose(
+        left.shifts_of_rows(*of_rows), anew.shifts_of_rows(*of_rows), **exact
+    )
