@@ -17,7 +17,9 @@ from .._data.sample import Embedded, TableRows
 from .._data.tables import names_of_new
 from .._data.times import TimeKind
 from .._trend.trend import Trend
+from .._utils.precision import EXACT
 from .._utils.storable import storable
+from .._utils.threads import cached_property
 from .._utils.validation import as_tensor, check_all_known, some_of
 from ..attention.head import AverageHead, NONAHead
 from ..attention.prediction import Offset
@@ -44,6 +46,7 @@ PLAIN_FIELDS = (
 )
 #: Numbers of axes; of the remaining arrays, 1.
 N_AXES = {"values": (1, 2)} | dict.fromkeys(("levels", "inputs", "offset", "compared"), (2,))
+FEW_READ = 8  # one of so many rows, of which a trend is evaluated at these alone
 N_USUAL = 1000  # rows at most whose nearest neighbours are searched
 ROUNDING = 1e-5  # of distances between embeddings in float32
 #: Numbers of its trend.
@@ -55,6 +58,45 @@ def positions_of_names(own: np.ndarray, names: Sequence[Hashable]) -> np.ndarray
     wanted, distinct = dict.fromkeys(names), {*own.tolist()}
     check_all_known("names", [name for name in wanted if name not in distinct])
     return np.flatnonzero([name in wanted for name in own.tolist()])
+
+
+@dataclass(eq=False)
+class TrendValues:
+    """A trend at the rows of a bank, (n, n_outputs), which is evaluated where it is read.
+
+    So an edit that changes the trend takes no time for the rows that no query has as neighbours.
+    """
+
+    trend: Trend
+    ids: Tensor  # (n,)
+    inputs: SharedRows | None  # (n, n_features), for a trend that reads them
+    like: Tensor  # (0, n_outputs), of their dtype and device
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return len(self.ids), self.like.shape[1]
+
+    @cached_property
+    def tensor(self) -> Tensor:
+        """The values at all rows."""
+        return self._evaluate(self.ids, self.inputs)
+
+    def _evaluate(self, ids: Tensor, inputs: Any) -> Tensor:
+        rows = None if inputs is None else TableRows(inputs)
+        return torch.from_numpy(self.trend.of_rows(ids.cpu().numpy(), rows)).to(self.like)
+
+    def __getitem__(self, rows: Tensor | slice) -> Tensor:
+        if isinstance(rows, slice) or rows.dtype == torch.bool:
+            return self.tensor[rows]
+        return self.index_select(0, rows.flatten()).view(*rows.shape, self.like.shape[1])
+
+    def index_select(self, dim: int, positions: Tensor) -> Tensor:
+        """Values at some positions, (m,), of dimension 0; of many rows, all are evaluated."""
+        if "tensor" in vars(self) or len(positions) * FEW_READ > len(self.ids):
+            return self.tensor.index_select(dim, positions)
+        some, back = positions.unique(return_inverse=True)
+        inputs = None if self.inputs is None else self.inputs[some.to(self.inputs.device)]
+        return self._evaluate(self.ids[some], inputs).index_select(dim, back)
 
 
 @storable
@@ -368,12 +410,13 @@ class NeighborBank:
             assert inputs is not None
             if offset is not None or trend.grows:
                 trend = trend.with_rows(new.numpy(), inputs, neighbors, groups)
-            if offset is not None:  # in a shard there are no values: see `join_shards`
+            # In a shard there are no values: see `join_shards`.
+            if offset is not None and not self.neighbors.evaluates_late:
                 values = torch.from_numpy(trend.of_rows(new.numpy(), inputs)).to(offset.values)
                 neighbors = replace(neighbors, offset=replace(offset, values=values))
             if kept is not None:
                 kept = kept.extended(inputs.encoded.to(kept.memory.tensor))
-        return replace(
+        grown = replace(
             self,
             neighbors=self.neighbors.join(neighbors),
             trend=trend,
@@ -385,6 +428,7 @@ class NeighborBank:
             group_names=group_names,
             names=joined,
         )
+        return grown._read_late(self)
 
     def keep(self, positions: np.ndarray) -> NeighborBank:
         """Return a bank of the rows at these positions, in their present order.
@@ -409,20 +453,33 @@ class NeighborBank:
     def _without(self, positions: np.ndarray) -> NeighborBank:
         """Return a bank without the rows at these positions, ascending, with the same trend."""
         removed, inputs = torch.from_numpy(positions).to(self.device), self.input_rows
-        return self._select(
+        left = self._select(
             lambda part: without_rows(part, removed.to(part.device)),
             self.neighbors.without(removed),
             None if inputs is None else inputs.without(removed.to(inputs.device)),
-        )
+        )._read_late(self)
+        if (sources := self.sources) is None:
+            return left
+        if self.groups is not None:  # they have new numbers
+            return left.with_sources(sources)
+        gone = np.flatnonzero(np.isin(sources.ids.cpu().numpy(), self.ids[removed].cpu().numpy()))
+        return replace(left, sources=sources._without(gone) if len(gone) else sources)
+
+    def _read_late(self, before: NeighborBank) -> NeighborBank:
+        """Return a bank that evaluates the trend where it is read, if the one before does."""
+        late = before.neighbors.evaluates_late
+        return self if self.trend is None or not late else self.with_trend(self.trend)
 
     def with_trend(self, trend: Trend) -> NeighborBank:
         """Return a bank with another trend of the same rows, or of some of them."""
         offset = self.neighbors.offset
         assert offset is not None
-        rows = None if self.input_rows is None else TableRows(self.input_rows)
-        values = torch.from_numpy(trend.of_rows(self.ids.cpu().numpy(), rows))
-        neighbors = self.neighbors.with_offset(replace(offset, values=values.to(offset.values)))
-        return replace(self, neighbors=neighbors, trend=trend).with_sources(self.sources)
+        n_outputs = offset.values.shape[1]
+        none = self.neighbors.values.new_empty(0, n_outputs, dtype=EXACT)
+        values: Any = TrendValues(trend, self.ids, self.input_rows, none)
+        neighbors = self.neighbors.with_offset(replace(offset, values=values))
+        sources = None if self.sources is None else self.sources.with_trend(trend)
+        return replace(self, neighbors=neighbors, trend=trend, sources=sources)
 
     def with_sources(self, sources: NeighborBank | Tensor | None) -> NeighborBank:
         """Return the bank with some rows, those of a bank or ascending ids, as the neighbours."""
@@ -442,15 +499,19 @@ class NeighborBank:
         )
         # The index of all rows, which is not needed any more, takes as much memory as these.
         neighbors = replace(self.neighbors, cache=Cache(self.neighbors.rows))
-        return replace(self, sources=few, neighbors=neighbors)
+        return replace(self, sources=few._read_late(self), neighbors=neighbors)
 
     def in_order(self, positions: np.ndarray) -> NeighborBank:
         """Return a bank of the rows at these positions, in this order, with the same trend."""
         rows, inputs = torch.as_tensor(positions, device=self.device), self.input_rows
-        return self._select(
-            lambda part: part[rows.to(part.device)],
-            self.neighbors[rows],
-            None if inputs is None else SharedRows(inputs[rows.to(inputs.device)]),
+        return (
+            self._select(
+                lambda part: part[rows.to(part.device)],
+                self.neighbors[rows],
+                None if inputs is None else SharedRows(inputs[rows.to(inputs.device)]),
+            )
+            ._read_late(self)
+            .with_sources(self.sources)
         )
 
     def _select(
@@ -469,7 +530,7 @@ class NeighborBank:
             neighbors, rule = replace(neighbors, compared=compared), replace(rule, columns=columns)
         if names is not None:
             names = names[some(torch.arange(len(self))).numpy()]
-        selected = replace(
+        return replace(
             self,
             neighbors=neighbors,
             rule=rule,
@@ -480,10 +541,6 @@ class NeighborBank:
             group_names=group_names,
             names=names,
         )
-        sources = self.sources
-        if sources is None or (groups is None and torch.isin(sources.ids, selected.ids).all()):
-            return selected
-        return selected.with_sources(sources)
 
     def renumbered(self, ids: np.ndarray, next_id: int) -> NeighborBank:
         """Return a bank whose row with the id i has the id ``ids[i]``; these are ascending."""
@@ -537,7 +594,7 @@ class NeighborBank:
         }
         shares: dict[str, float] = {}
         if (offset := self.neighbors.offset) is not None:
-            tensors |= {"offset": offset.values}
+            tensors |= {"offset": offset.values[:]}
             shares = {name: getattr(offset, name) for name in OF_OFFSET}
         if self.sources is not None:
             tensors |= {"sources": self.sources.ids}

@@ -47,6 +47,10 @@ FEW_MORE = 4  # times as many rows as are needed, of which enough are mostly adm
 SEARCHED = 64  # times as many rows as are found, or to find them takes longer than a mask
 LEAST_KEY = torch.finfo(STORED).min  # of what is excluded: distances do not overflow
 MOST_SCALES = 2  # times the scale, or the number, of rows: beyond, keys are made anew
+#: Where it saves so many differences for a query, l1 compares all rows by the columns with so
+#: large a share of the mean deviation, and by so many sums, unless these are rounded by so large a
+#: share. So many candidates tell how near further rows must be.
+LEAST_SAVED, SHARE_OF_COLUMNS, N_SUMS, MOST_SLACK, N_CANDIDATES = 2**22, 0.75, 8, 1e-3, 64
 N_LINKS = 32  # of each row in a graph: faiss's usual choice
 LEAST_BESIDE, BESIDE = 1024, 64  # rows beside a graph that it takes, one of so many
 LEAST_IN_SIGHT = 64  # rows that the search of a graph keeps in sight
@@ -232,7 +236,8 @@ class BruteIndex(Index):
     Rounded keys, the largest of the nearest rows, choose k + MARGIN candidates, which exact keys
     put in order. A row that is no candidate has at most the smallest key of a candidate. If the
     k-th nearest candidate could have so small a key by rounding, the row may be as near: then all
-    rows with keys that large are compared exactly.
+    rows with keys that large are compared exactly. A rounded key may also be too large: then more
+    rows are compared exactly.
     """
 
     def __init__(self, similarity: str, rows: SharedRows, keys: Any = None):
@@ -271,7 +276,8 @@ class BruteIndex(Index):
         # The columns of the keys are the given rows, or else places in memory.
         rounded = compare(query, None if among is None else rows.places(among))
         n = len(rows) if among is None else len(among)
-        m, position_of = min(k + MARGIN, n), rows.positions if among is None else among.__getitem__
+        m = min(k + max(MARGIN, compare.n_candidates), n)
+        position_of = rows.positions if among is None else among.__getitem__
         if among is None and len(rows.gaps):
             rounded[:, rows.gaps] = -math.inf  # less than what is excluded
             if isinstance(excluded, tuple):
@@ -312,7 +318,9 @@ class BruteIndex(Index):
         reached = torch.zeros(len(self), dtype=torch.bool, device=query.device)
         for one in query.split(1):
             rounded = without_rows(compare(one)[0], self.rows.gaps)
-            reached |= ~(rounded < stored(compare.least(one, keys)))  # with NaN
+            rows = (~(rounded < stored(compare.least(one, keys)))).nonzero().T  # with NaN
+            exact_of_rows = exact_keys(self.similarity, one, self.rows[rows])[0]
+            reached[rows[0][~(exact_of_rows > keys[rows[0]])]] = True
         return reached.nonzero()[:, 0]
 
 
@@ -375,6 +383,8 @@ class ScaledKeys(ABC):
     The bounds of the rounding hold for rows of any scale; but by one that is too large, few rows
     are told apart.
     """
+
+    n_candidates = 0  # beyond those that rounding needs
 
     def __init__(self, rows: Tensor, scale: Tensor):
         self.scale = scale
@@ -492,21 +502,68 @@ def _longest(columns: Tensor) -> Tensor:
 
 
 class ManhattanKeys:
-    """The negative distance, a sum of differences."""
+    """The negative distance, a sum of differences, or of many rows a bound of it.
+
+    Of the columns that vary least, sums are compared, in float32: the difference of two sums is at
+    most the sum of the differences. Few rows are as near by the bound as the nearest.
+    """
 
     def __init__(self, rows: Tensor):
-        self.rows = rows
+        #: Columns of their own, and further ones, of which every N_SUMS-th joins a sum.
+        self.columns: tuple[Tensor, Tensor] | None = None
+        self.largest = exact(rows.new_zeros(()))  # of the sums
+        n_rows, d = rows.shape
+        if n_rows * d > LEAST_SAVED:
+            deviation = (rows - rows.mean(dim=0)).abs().mean(dim=0).sort(descending=True)
+            share = deviation.values.cumsum(0) / deviation.values.sum()
+            n_columns = int((share < SHARE_OF_COLUMNS).sum()) + 1
+            if n_rows * (d - n_columns - N_SUMS) > LEAST_SAVED:
+                order = deviation.indices
+                self.columns = order[:n_columns], order[n_columns:].sort().values
+                self.largest = self._largest(rows)
+                if not _slack(d, self.largest) < MOST_SLACK * deviation.values.sum():
+                    self.columns, self.largest = None, torch.zeros_like(self.largest)
+        self.rows = GrowingTensor(self._compared(rows))
+        self.n_candidates = 0 if self.columns is None else N_CANDIDATES
 
-    def after_edits(self, memory: Tensor, n_before: int, removed: Tensor) -> ManhattanKeys:
-        """Keys of the rows in memory: they are the rows."""
-        return ManhattanKeys(memory)
+    def _sums(self, z: Tensor) -> Tensor:
+        assert self.columns is not None
+        others = exact(z[:, self.columns[1]])
+        return torch.stack([others[:, i::N_SUMS].sum(dim=1) for i in range(N_SUMS)], dim=1)
+
+    def _largest(self, z: Tensor) -> Tensor:
+        return exact(self.largest) if self.columns is None else self._sums(z).abs().sum(1).amax()
+
+    def _compared(self, z: Tensor) -> Tensor:
+        """What is compared of rows or queries, (n, d'), in float32."""
+        if self.columns is None:
+            return z
+        return torch.cat([z[:, self.columns[0]], stored(self._sums(z))], dim=1)
+
+    def after_edits(self, memory: Tensor, n_before: int, removed: Tensor) -> ManhattanKeys | None:
+        """Keys of rows in memory, of which the first have keys; None: of much larger ones."""
+        keys = snapshot(self)
+        if self.columns is None:
+            keys.rows = GrowingTensor(memory)
+        elif n_before < len(memory):
+            added = memory[n_before:]
+            if not self._largest(added) <= MOST_SCALES * self.largest:
+                return None
+            keys.largest = torch.maximum(self.largest, self._largest(added))
+            keys.rows = self.rows.extended(self._compared(added))
+        return keys
 
     def __call__(self, query: Tensor, among: Tensor | None = None) -> Tensor:
-        return -torch.cdist(query, _some(self.rows, among), p=1.0)
+        rows = self.rows.tensor
+        rows = rows if among is None else rows[among]
+        return torch.cdist(self._compared(query), rows, p=1.0).neg_()
 
     def least(self, query: Tensor, key: Tensor) -> Tensor:
         """The least rounded key, (q,), of any row whose exact key is at most `key` (q,)."""
-        return -key - _slack(query.shape[1], key)
+        rounded = (
+            key if self.columns is None else key + self.largest + self._sums(query).abs().sum(1)
+        )
+        return -key - _slack(query.shape[1], rounded)
 
 
 KEYS: dict[str, Any] = {
@@ -516,10 +573,6 @@ KEYS: dict[str, Any] = {
     "dot": ProductKeys,
     "cosine": lambda rows: ProductKeys(rows, unit=True),
 }
-
-
-def _some(rows: Tensor, among: Tensor | None) -> Tensor:
-    return rows if among is None else rows[among]
 
 
 def _power_of_two(largest_number: Tensor) -> Tensor:

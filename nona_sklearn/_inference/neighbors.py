@@ -107,7 +107,7 @@ class Neighbors:
             log_prior=some_of(self.log_prior, rows),
             times=some_of(self.times, rows),
             compared=some_of(self.compared, rows),
-            offset=some_of(self.offset, rows),
+            offset=self.offset if self.evaluates_late else some_of(self.offset, rows),
         )
 
     def join(self, others: Neighbors) -> Neighbors:
@@ -119,7 +119,9 @@ class Neighbors:
             times = torch.cat([self.times, others.times])
         if self.compared is not None and others.compared is not None:
             compared = torch.cat([self.compared, others.compared])
-        if self.offset is not None and others.offset is not None:
+        if self.evaluates_late:
+            offset = self.offset  # which the bank replaces
+        elif self.offset is not None and others.offset is not None:
             values = torch.cat([self.offset.values, others.offset.values])
             offset = replace(self.offset, values=values)
         rows = self.rows.extended(others.embeddings)
@@ -141,7 +143,7 @@ class Neighbors:
             return None if tensor is None else without_rows(tensor, positions)
 
         rows, offset = self.rows.without(positions), self.offset
-        if offset is not None:
+        if offset is not None and not self.evaluates_late:
             offset = replace(offset, values=without_rows(offset.values, positions))
         return replace(
             self,
@@ -166,10 +168,18 @@ class Neighbors:
         return values[:, None] if values.ndim == 1 else values
 
     @property
+    def evaluates_late(self) -> bool:
+        """Whether a trend is evaluated at the neighbours where it is read.
+
+        Selected neighbours and edited ones get its values from the bank.
+        """
+        return self.offset is not None and not isinstance(self.offset.values, Tensor)
+
+    @property
     def residuals(self) -> Tensor:
         """Values minus the trend at the neighbours, (n, n_outputs)."""
         assert self.offset is not None
-        return self.columns - self.offset.values
+        return self.columns - self.offset.values[:]
 
     @property
     def variance(self) -> Tensor:

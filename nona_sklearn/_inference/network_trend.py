@@ -50,7 +50,9 @@ class NetworkTrend(Trend):
 
     network: NeighborNetwork
     bank: NeighborBank  # the rows that it predicts from, with the trend beside it
-    left_out: Tensor  # (n, n_outputs) in float64, the values at these rows
+    #: (n, n_outputs) in float64, the values at these rows. None: they are predicted where they are
+    #: read, since the trend beside the networks has changed.
+    left_out: Tensor | None
     #: (n, K), the similarity to each row from which rows matter for its value, of every network;
     #: None: all rows may matter.
     reach: Tensor | None = None
@@ -97,7 +99,7 @@ class NetworkTrend(Trend):
     ) -> np.ndarray:
         positions = self.bank.positions(ids)
         if cutoff_times is None:
-            return self.left_out[positions].cpu().numpy()
+            return self._at_rows(positions).cpu().numpy()
         return values_of(self._evaluate_rows(positions, cutoff_times.cpu().numpy())).cpu().numpy()
 
     def _evaluate_rows(
@@ -116,6 +118,10 @@ class NetworkTrend(Trend):
         """Whether the networks' neighbours count by residuals of the trend beside them."""
         offset = self.bank.neighbors.offset
         return offset is not None and offset.kept > 0
+
+    def _at_rows(self, positions: np.ndarray) -> Tensor:
+        """Values at rows of the bank, (len(positions), n_outputs)."""
+        return self._left_out(positions)[0] if self.left_out is None else self.left_out[positions]
 
     def _left_out(self, positions: np.ndarray) -> tuple[Tensor, Tensor | None]:
         """Values at rows of the bank, (len(positions), n_outputs), and their reach.
@@ -245,7 +251,7 @@ class NetworkTrend(Trend):
         probabilities are not.
         """
         assert self.bank.inputs is not None
-        values, head = self.left_out, heads_of(self.network.head)[0]
+        values, head = self._at_rows(np.arange(len(self.bank))), heads_of(self.network.head)[0]
         values = head.centred(values) if isinstance(head, ClassHead) else values
         return additive_part(self.bank.inputs, values.cpu().numpy(), self.bank.row_weights)
 
@@ -264,11 +270,11 @@ class NetworkTrend(Trend):
         left_out, reach = replace(self, bank=bank)._left_out(np.arange(len(self.bank), len(bank)))
         known = self.reach is not None and reach is not None
         reach = torch.cat([self.reach, reach]) if known else None  # type: ignore[list-item]
-        left_out = torch.cat([self.left_out, left_out])
+        kept = None if self.left_out is None else torch.cat([self.left_out, left_out])
         if not (order := bank.ids.argsort()).equal(torch.arange(len(bank)).to(order)):
             bank = bank.in_order(order.cpu().numpy())
-            left_out, reach = left_out[order], some_of(reach, order)
-        return replace(self, bank=bank, left_out=left_out, reach=reach, n_added=n_added)
+            kept, reach = some_of(kept, order), some_of(reach, order)
+        return replace(self, bank=bank, left_out=kept, reach=reach, n_added=n_added)
 
     @property
     def grows(self) -> bool:
@@ -292,7 +298,8 @@ class NetworkTrend(Trend):
     def without(self, ids: np.ndarray) -> NetworkTrend:
         """The trend without some rows.
 
-        The rows that these matter for are predicted anew, and those that added rows matter for.
+        The rows that these matter for are predicted anew, and those that added rows matter for;
+        where the trend beside the networks is solved anew, all rows, as they are read.
         """
         before, sources = self.bank, self._sources.ids.cpu().numpy()
         removed = np.flatnonzero(np.isin(before.ids.cpu().numpy(), ids))
@@ -306,12 +313,15 @@ class NetworkTrend(Trend):
         beside = bank.trend
         is_solved_anew = beside is not None and beside.is_solved and beside is not before.trend
         is_small &= bank.sources is None or len(bank.sources) >= N_SOURCES // 2
-        if self.reach is None or is_solved_anew or not is_small:
+        if self.reach is None or not is_small:
             return NetworkTrend.from_bank(self.network, bank)
+        left_out = None
+        if self.left_out is not None and not is_solved_anew:
+            left_out = without_rows(self.left_out, positions)
         trend = replace(
             self,
             bank=bank,
-            left_out=without_rows(self.left_out, positions),
+            left_out=left_out,
             reach=without_rows(self.reach, positions),
             n_added=0,
         )
@@ -322,10 +332,12 @@ class NetworkTrend(Trend):
             bank.neighbors.rows[torch.from_numpy(added).to(bank.device)],
         )
         changed = trend._reached(torch.cat(embedded))
-        left_out, reach = trend._left_out(changed.cpu().numpy())
+        values, reach = trend._left_out(changed.cpu().numpy())
         assert trend.reach is not None
         assert reach is not None
-        trend.left_out[changed], trend.reach[changed] = left_out, reach
+        trend.reach[changed] = reach
+        if left_out is not None:
+            left_out[changed] = values
         return trend
 
     def _reached(self, sources: Tensor) -> Tensor:

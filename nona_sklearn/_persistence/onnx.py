@@ -680,7 +680,7 @@ class Networks(nn.Module):
         self.values = neighbors.columns.cpu()
         self.log_prior = None if prior is None else prior.cpu().double()
         self.adjustment_scale = None if scale is None else torch.as_tensor(scale).cpu()
-        self.offset = None if offset is None else replace(offset, values=offset.values.cpu())
+        self.offset = None if offset is None else replace(offset, values=offset.values[:].cpu())
         trend: Any = bank.trend
         if trend is None or offset is None:
             self.trend: nn.Module | None = None

@@ -41,6 +41,9 @@ CONSTANT = 10.0  # variance of the constant
 
 EXACT_ROWS = 3000  # with a coefficient for every row; beyond, only landmarks have one
 N_LANDMARKS = 1000
+#: Rows are taken out in closed form up to so many at a time, while so large a share is left of the
+#: rows with which the matrix was inverted; so large a share of the landmarks stays.
+MOST_TAKEN_OUT, LEAST_LEFT = 64, 0.875
 #: Most rows to which the function is fitted: more take too long.
 MAX_KERNEL_ROWS, MAX_TIMED_KERNEL_ROWS = 10_000, 6000
 JITTER = 1e-6  # added to the kernel at landmarks, since two may be equal
@@ -90,39 +93,106 @@ def with_peak(laplace: Any, peak: float) -> Any:
 
 @dataclass(frozen=True)
 class Inverse:
-    """The inverse of ``K + D``, for a diagonal D, as ``diag(shift) + sign half' half``."""
+    """The inverse B of ``K + D``, for a diagonal D, as ``diag(shift) + sign half' P half``.
+
+    P is the identity at first. To take out a row or a landmark subtracts or adds a product
+    ``b b'``, which `P = I + V diag(signs) V'` collects, so that `half` is never changed.
+    """
 
     shift: np.ndarray  # (n,)
     sign: float  # 1 or -1
-    half: np.ndarray  # (r, n)
+    half: np.ndarray  # (r, n_columns), of the rows and of those that were taken out
+    columns: np.ndarray  # (n,), of the rows
+    diagonal: np.ndarray  # (n,)
+    V: np.ndarray  # (r, t)
+    signs: np.ndarray  # (t,)
+    #: (m, r): the coefficients of the landmarks are ``to_landmarks P half y``. None: of every row.
+    to_landmarks: np.ndarray | None = None
+
+    @classmethod
+    def from_half(
+        cls, shift: np.ndarray, sign: float, half: np.ndarray, to_landmarks: np.ndarray | None
+    ) -> Inverse:
+        """Return the inverse of all rows, (n,) and (r, n)."""
+        diagonal = shift + sign * np.einsum("ij,ij->j", half, half)
+        every, none = np.arange(len(shift)), np.empty((len(half), 0))
+        return cls(shift, sign, half, every, diagonal, none, none[0], to_landmarks)
 
     @classmethod
     def from_matrix(cls, K: np.ndarray, D: np.ndarray) -> Inverse:
         """Invert ``K + D`` of a matrix K, (n, n): ``half = L^-1`` for the Cholesky factor L."""
         half, _ = lapack.dtrtri(cholesky(K, D), lower=True, overwrite_c=True)
-        return cls(np.zeros(len(D)), 1.0, np.tril(half))
+        return cls.from_half(np.zeros(len(D)), 1.0, np.tril(half), None)
 
     @classmethod
-    def from_features(cls, F: np.ndarray, D: np.ndarray) -> Inverse:
-        """Invert ``F F' + D``, F (n, r): ``half = C^-1 F' D^-1`` for ``C C' = I + F' D^-1 F``."""
+    def from_features(cls, F: np.ndarray, D: np.ndarray, factor: np.ndarray) -> Inverse:
+        """Invert ``F F' + D``, F (n, r): ``half = C^-1 F' D^-1`` for ``C C' = I + F' D^-1 F``.
+
+        `factor` is the Cholesky factor L of the kernel at the landmarks, with ``F L' = k(X, Z)``.
+        """
         scaled = F / D[:, None]
-        factor = cholesky(F.T @ scaled, np.ones(F.shape[1]))
-        return cls(1 / D, -1.0, solve_triangular(factor, scaled.T, lower=True))
+        C = cholesky(F.T @ scaled, np.ones(F.shape[1]))
+        of_landmarks, _ = lapack.dtrtri(factor, lower=True)
+        to_landmarks = solve_triangular(C, np.tril(of_landmarks), lower=True).T
+        half = solve_triangular(C, scaled.T, lower=True)
+        return cls.from_half(1 / D, -1.0, half, np.ascontiguousarray(to_landmarks))
+
+    def _times_P(self, h: np.ndarray) -> np.ndarray:
+        """Return the product of P with vectors (r,) or (r, c)."""
+        return h + self.V @ (self.signs * (self.V.T @ h).T).T
 
     def __matmul__(self, y: np.ndarray) -> np.ndarray:
         """Return the product with vectors (n, c)."""
-        return self.shift[:, None] * y + self.sign * (self.half.T @ (self.half @ y))
+        half = self._half()
+        return self.shift[:, None] * y + self.sign * (half.T @ self._times_P(half @ y))
 
-    @cached_property
-    def diagonal(self) -> np.ndarray:
-        """Return the diagonal, (n,)."""
-        return self.shift + self.sign * np.einsum("ij,ij->j", self.half, self.half)
+    def _half(self, rows: np.ndarray | slice = slice(None)) -> np.ndarray:
+        """Return the columns of some rows of `half`, (r, len(rows))."""
+        columns = self.columns[rows]
+        return self.half if len(columns) == self.half.shape[1] else self.half[:, columns]
 
     def entries(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
         """Return the entries in rows and columns, (len(rows), len(columns))."""
         same = rows[:, None] == columns
         return same * self.shift[rows, None] + self.sign * (
-            self.half[:, rows].T @ self.half[:, columns]
+            self._half(rows).T @ self._times_P(self._half(columns))
+        )
+
+    def smoother(self) -> np.ndarray:
+        """Return the matrix from targets to the coefficients, (m, n)."""
+        if self.to_landmarks is None:
+            every = np.arange(len(self.shift))
+            return self.entries(every, every)
+        return self.to_landmarks @ self._times_P(self._half())
+
+    def length(self, h: np.ndarray) -> float:
+        """Return ``h' P h``."""
+        return h @ self._times_P(h)
+
+    def changed(
+        self, h: np.ndarray, square: float, sign: float
+    ) -> tuple[Inverse, np.ndarray, np.ndarray]:
+        """Return the inverse plus ``sign b b'``, b (n,) and v (r,), with ``b = half' v``.
+
+        v is ``P h`` over the root of a `square`.
+        """
+        v = self._times_P(h) / np.sqrt(square)
+        b = (v @ self.half)[self.columns]
+        V, signs = np.column_stack([self.V, v]), np.append(self.signs, self.sign * sign)
+        diagonal = self.diagonal + sign * np.square(b)
+        return replace(self, V=V, signs=signs, diagonal=diagonal), b, v
+
+    def some(self, kept: np.ndarray, landmarks: np.ndarray) -> Inverse:
+        """Return the inverse of some rows and landmarks, once the remaining are taken out."""
+        of_landmarks = self.to_landmarks
+        if of_landmarks is not None and not landmarks.all():
+            of_landmarks = of_landmarks[landmarks]
+        return replace(
+            self,
+            shift=self.shift[kept],
+            columns=self.columns[kept],
+            diagonal=self.diagonal[kept],
+            to_landmarks=of_landmarks,
         )
 
 
@@ -328,9 +398,22 @@ class KernelFunction(nn.Module):
 
     def forward(self, X: Tensor) -> Tensor:
         X = X.to(self.a.dtype)
+        return self.near(X) @ self.a + X @ self.slopes + self.constant
+
+    def near(self, X: Tensor) -> Tensor:
+        """Return the kernel without its linear part and its constant, (n, m)."""
         distance = torch.cdist(X[:, self.columns] * self.weights, self.rows, p=1.0)
-        laplace = distance.neg().exp_()
-        return with_peak(laplace, self.peak) @ self.a + X @ self.slopes + self.constant
+        return with_peak(distance.neg().exp_(), self.peak)
+
+    def row_by_row(self, X: Tensor) -> Tensor:
+        """Return the values, (n, n_outputs), whose last digits depend on no further row."""
+        X = X.to(self.a.dtype)
+        parts = [(self.near(X), self.a), (X, self.slopes)]
+        sums = (
+            np.stack([(of_rows.cpu().numpy() * column).sum(axis=1) for column in columns], axis=1)
+            for of_rows, columns in ((part, by.T.cpu().numpy()) for part, by in parts)
+        )
+        return torch.from_numpy(sum(sums) + self.constant.cpu().numpy())
 
 
 @storable
@@ -357,6 +440,8 @@ class KernelTrend(Trend):
     duals: np.ndarray  # (n, n_outputs): ``(K + D)^-1 y``, where D is the ridge over the weights
     errors: np.ndarray  # (n, n_outputs), of left-out rows, encoded
     coefficients: np.ndarray  # (m, n_outputs), of the landmarks
+    #: (m,), positions of the landmarks. None: all rows or, in files of earlier versions, a sample.
+    landmarks: np.ndarray | None = None
 
     is_solved = True
 
@@ -388,21 +473,26 @@ class KernelTrend(Trend):
         kernel: Kernel,
         center: np.ndarray,
         unit: np.ndarray,
+        landmarks: np.ndarray | None = None,
     ) -> KernelTrend:
-        """Fit the function to all rows with a given kernel."""
+        """Fit the function to all rows with a given kernel.
+
+        By default, the landmarks of many rows are a random sample.
+        """
         Z = X.astype(float)
         if _is_exact(rows):
             duals, errors = rows.solve(kernel(Z, Z), y, kernel.ridge)
-            coefficients = duals
+            coefficients, landmarks = duals, None
         else:
-            F, factor = _nystrom_features(Z, kernel)
-            inverse = Inverse.from_features(F, kernel.ridge / rows.weights)
+            if landmarks is None:
+                landmarks = _in_random_order(len(X))[:N_LANDMARKS]
+            inverse = _invert_nystrom(Z, landmarks, rows, kernel)
             duals = inverse @ y
             errors = rows.errors(inverse, duals)
-            coefficients = solve_triangular(factor, F.T @ duals, lower=True, trans="T")
+            coefficients = inverse.to_landmarks @ (inverse.half @ y)
         # Files have this memory order, and the last digits of products depend on the order.
         solution = map(np.ascontiguousarray, (duals, errors, coefficients))
-        return cls(ids, X, y, rows, kernel, center, unit, *solution)
+        return cls(ids, X, y, rows, kernel, center, unit, *solution, landmarks)
 
     @cached_property
     def function(self) -> KernelFunction:
@@ -413,11 +503,17 @@ class KernelTrend(Trend):
 
     def __call__(self, rows: TableRows) -> Tensor:
         """Return values at queries, (q, n_outputs) in float64, with gradients."""
-        X = rows.encoded
-        function = self.function
+        return self._in_blocks(KernelFunction.__call__, rows)
+
+    def _in_blocks(
+        self, compute: Callable[[KernelFunction, Tensor], Tensor], rows: TableRows
+    ) -> Tensor:
+        """Apply a method of the function, on the device of some rows, to blocks of these."""
+        X, function = rows.encoded, self.function
         if function.a.device != X.device:
             function.to(X.device)
-        return in_blocks(function, X, max(1, BLOCK_PAIRS // max(1, len(function.a))))
+        size = max(1, BLOCK_PAIRS // max(1, len(function.a)))
+        return in_blocks(partial(compute, function), X, size)
 
     def from_earlier(self, rows: TableRows, cutoff_times: Tensor) -> Tensor:
         """Return values at queries, (q, n_outputs), fitted to rows before cutoff times (q,).
@@ -449,7 +545,8 @@ class KernelTrend(Trend):
         values = np.empty((len(ids), len(self.unit)))
         values[is_fitted] = self.center + self.unit * (self.y - self.errors)[positions]
         if not is_fitted.all():
-            values[~is_fitted] = self(rows[~is_fitted]).numpy()
+            new = self._in_blocks(KernelFunction.row_by_row, rows[~is_fitted])
+            values[~is_fitted] = new.cpu().numpy()
         return values
 
     def moved(self, ids: np.ndarray, rows: TableRows) -> Tensor:
@@ -541,25 +638,35 @@ class KernelTrend(Trend):
     @cached_property
     @one_blas_thread()
     def _inverse(self) -> Inverse:
-        X, D = self.X.astype(float), self.kernel.ridge / self.rows.weights
-        if _is_exact(self.rows):
-            return Inverse.from_matrix(self.kernel(X, X), D)
-        return Inverse.from_features(_nystrom_features(X, self.kernel)[0], D)
+        X, landmarks = self.X.astype(float), self._landmarks
+        if landmarks is None:
+            return Inverse.from_matrix(self.kernel(X, X), self.kernel.ridge / self.rows.weights)
+        return _invert_nystrom(X, landmarks, self.rows, self.kernel)
+
+    @cached_property
+    def _inverse_for_edits(self) -> Inverse:
+        """Return the inverse, which edits have changed: its last digits depend on these.
+
+        What is no edit uses the inverse of the stored fields alone.
+        """
+        return self._inverse
+
+    @property
+    def _landmarks(self) -> np.ndarray | None:
+        """Return positions of the landmarks; None: all rows."""
+        if self.landmarks is not None or _is_exact(self.rows):
+            return self.landmarks
+        return _in_random_order(len(self.X))[:N_LANDMARKS]
 
     @property
     def _rows_with_coefficients(self) -> np.ndarray:
-        X = self.X.astype(float)
-        return X if _is_exact(self.rows) else X[_landmarks(len(X))]
+        return (self.X if self._landmarks is None else self.X[self._landmarks]).astype(float)
 
     @cached_property
     @one_blas_thread()
     def _smoother(self) -> np.ndarray:
         """Return the matrix from targets to coefficients, (m, n)."""
-        if _is_exact(self.rows):
-            every = np.arange(len(self.ids))
-            return self._inverse.entries(every, every)
-        F, factor = _nystrom_features(self.X.astype(float), self.kernel)
-        return solve_triangular(factor, (self._inverse @ F).T, lower=True, trans="T")
+        return self._inverse.smoother()
 
     def with_rows(
         self,
@@ -571,16 +678,75 @@ class KernelTrend(Trend):
         return self  # it only stores fitted rows
 
     def without(self, ids: np.ndarray) -> KernelTrend:
-        """Return a trend with the same kernel that is fitted to the remaining rows."""
+        """Return a trend with the same kernel that is fitted to the remaining rows.
+
+        Of the landmarks, the remaining ones stay, while they are many. A few rows are taken out
+        in closed form.
+        """
         kept = ~np.isin(self.ids, ids)
         if kept.all():
             return self
-        rows = self.ids[kept], self.X[kept], self.y[kept], self.rows[kept]
-        return KernelTrend.solve(*rows, self.kernel, self.center, self.unit)
+        landmarks, numbers = self._landmarks, kept.cumsum() - 1
+        rows, taken_out = self.rows[kept], np.flatnonzero(~kept)
+        if landmarks is not None:
+            landmarks = numbers[landmarks[kept[landmarks]]]
+            if _is_exact(rows) or len(landmarks) < LEAST_LEFT * N_LANDMARKS:
+                landmarks = None
+        some = (
+            self.ids[kept],
+            self.X[kept],
+            self.y[kept],
+            rows,
+            self.kernel,
+            self.center,
+            self.unit,
+        )
+        follows = rows.times is None and (landmarks is None) == (self._landmarks is None)
+        if not follows or len(taken_out) > MOST_TAKEN_OUT or self._has_few_left(rows):
+            return KernelTrend.solve(*some, landmarks)
+        inverse, duals, coefficients = self._take_out(taken_out)
+        left = KernelTrend(*some, duals, rows.errors(inverse, duals), coefficients, landmarks)
+        vars(left)["_inverse_for_edits"] = inverse
+        return left
+
+    def _has_few_left(self, rows: LeftOut) -> bool:
+        """Return whether few rows are left of those with which the matrix was inverted."""
+        return len(rows.weights) < LEAST_LEFT * self._inverse_for_edits.half.shape[1]
+
+    @one_blas_thread()
+    def _take_out(self, rows: np.ndarray) -> tuple[Inverse, np.ndarray, np.ndarray]:
+        """Return inverse, duals and coefficients without the rows at some positions.
+
+        Without row i, the inverse B becomes ``B - B_:i B_i: / B_ii``, and the duals a become
+        ``a - B_:i a_i / B_ii``. A landmark with the direction u in the features is a feature
+        ``g = F u``, without which B becomes ``B + B g g' B / (1 - g' B g)``.
+        """
+        inverse, duals = self._inverse_for_edits, self.duals
+        coefficients = self.coefficients
+        kept, y = np.ones(len(duals), dtype=bool), self.y.copy()
+        stay = np.ones(len(coefficients), dtype=bool)  # of the landmarks
+        for i in rows:
+            square = inverse.diagonal[i]
+            step = -duals[i] / np.sqrt(square)
+            inverse, b, v = inverse.changed(inverse.half[:, inverse.columns[i]], square, -1.0)
+            duals, kept[i], y[i] = duals + inverse.sign * b[:, None] * step, False, 0.0
+            if inverse.to_landmarks is None:
+                coefficients = duals
+                stay[i] = False
+                continue
+            coefficients = coefficients + inverse.to_landmarks @ v[:, None] * step
+            for landmark in np.flatnonzero(self._landmarks == i):
+                h = inverse.to_landmarks[landmark]
+                inverse, b, v = inverse.changed(h, inverse.length(h), 1.0)
+                step = np.where(kept, b, 0.0) @ y
+                duals = duals + b[:, None] * step
+                coefficients = coefficients - inverse.to_landmarks @ v[:, None] * step
+                stay[landmark] = False
+        return inverse.some(kept, stay), duals[kept], coefficients[stay]
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out attributes that are computed from the fields."""
-        return {field.name: vars(self)[field.name] for field in fields(self)}
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
 
 def _shifts_left_out(
@@ -606,16 +772,14 @@ def _is_exact(rows: LeftOut) -> bool:
     return len(rows.weights) <= EXACT_ROWS or rows.times is not None
 
 
-def _landmarks(n_rows: int) -> np.ndarray:
-    """Return positions of the landmarks among n rows."""
-    return _in_random_order(n_rows)[:N_LANDMARKS]
-
-
-def _nystrom_features(X: np.ndarray, kernel: Kernel) -> tuple[np.ndarray, np.ndarray]:
-    """Return ``F = k(X, Z) L^-T``, (n, m), with ``F F'`` near the kernel, and L (m, m).
+def _invert_nystrom(
+    X: np.ndarray, landmarks: np.ndarray, rows: LeftOut, kernel: Kernel
+) -> Inverse:
+    """Return the inverse by features ``F = k(X, Z) L^-T``, (n, m), with ``F F'`` near the kernel.
 
     L is the Cholesky factor of the kernel at the landmarks Z.
     """
-    Z = X[_landmarks(len(X))]
+    Z = X[landmarks]
     factor = cholesky(kernel(Z, Z), np.full(len(Z), JITTER))
-    return solve_triangular(factor, kernel(Z, X), lower=True).T, factor
+    F = solve_triangular(factor, kernel(Z, X), lower=True).T
+    return Inverse.from_features(F, kernel.ridge / rows.weights, factor)

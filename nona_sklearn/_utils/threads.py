@@ -11,10 +11,11 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import cache
 from typing import Any, Generic, TypeVar
 
 import torch
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 T = TypeVar("T")
 
@@ -76,8 +77,14 @@ def one_blas_thread() -> Iterator[None]:
 
     A lock ensures that the number, which is global, is restored.
     """
-    with _ONE_BLAS_THREAD.held(), threadpool_limits(1, user_api="blas"):
+    with _ONE_BLAS_THREAD.held(), _controller().limit(limits=1, user_api="blas"):
         yield
+
+
+@cache
+def _controller() -> ThreadpoolController:
+    """Return what limits the libraries of NumPy and SciPy, which take 5 ms to be listed."""
+    return ThreadpoolController()
 
 
 class FairSemaphore:

@@ -13,6 +13,7 @@ from inner.inference import (
     MaskExclusion,
     SharedRows,
     exact_keys,
+    few_rows_by_some_columns,
     make_index,
 )
 
@@ -32,8 +33,19 @@ ADDED = {
 ADDITIONS = st.tuples(st.sampled_from([*ADDED]), st.integers(0, 12), SEEDS)
 REMOVALS = st.tuples(st.just("remove"), st.sampled_from([0.02, 0.1, 0.5, 0.95]), SEEDS)
 EDITS = st.lists(st.one_of(ADDITIONS, REMOVALS), min_size=1, max_size=6)
-brute = pytest.mark.parametrize("similarity", ALGORITHMS["brute"])
+brute = pytest.mark.parametrize(
+    "similarity", [*ALGORITHMS["brute"], "l1, by some columns"], indirect=True
+)
 graphs = pytest.mark.parametrize("similarity", ALGORITHMS["hnsw"])
+
+
+@pytest.fixture(scope="module")
+def similarity(request):
+    """A similarity, whose index compares some columns first of however few rows."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param.endswith("columns"):
+            few_rows_by_some_columns(patch)
+        yield request.param.split(",")[0]
 
 
 def stored(rows):

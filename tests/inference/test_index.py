@@ -12,6 +12,7 @@ from inner.inference import (
     TransformerIndex,
     TreeIndex,
     check_algorithm,
+    few_rows_by_some_columns,
     make_index,
 )
 from sklearn.neighbors import KNeighborsTransformer, RadiusNeighborsTransformer
@@ -23,7 +24,20 @@ EXACT = [
     for algorithm in ("auto", "brute", "kd_tree")
     for similarity in ALGORITHMS[algorithm]
 ]
-exact_indexes = pytest.mark.parametrize(("algorithm", "similarity"), EXACT)
+exact_indexes = pytest.mark.parametrize(
+    ("algorithm", "similarity"),
+    [*EXACT, ("brute, by some columns", "l1")],
+    indirect=["algorithm"],
+)
+
+
+@pytest.fixture(scope="module")
+def algorithm(request):
+    """The name of an algorithm, which compares some columns first of however few rows."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param.endswith("columns"):
+            few_rows_by_some_columns(patch)
+        yield request.param.split(",")[0]
 
 
 def oracle(similarity, query, rows, k):

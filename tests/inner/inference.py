@@ -72,3 +72,10 @@ from nona_sklearn._inference.neighbors import (
 from nona_sklearn._inference.network_trend import NetworkTrend
 from nona_sklearn._inference.relations import WINDOW, Relation, related_factor
 from nona_sklearn._inference.shared_rows import GrowingTensor, SharedRows
+
+
+def few_rows_by_some_columns(patch):
+    """Make l1 compare some columns first, however few the rows and columns are."""
+    few = {"LEAST_SAVED": 0, "SHARE_OF_COLUMNS": 0.3, "N_SUMS": 1, "N_CANDIDATES": 2}
+    for name, value in few.items():
+        patch.setattr(index, name, value)

@@ -289,3 +289,30 @@ def test_equal_landmarks_are_no_error(few_landmarks):
     of_rows = np.arange(60), twins, y, rows
     found = KernelTrend.solve(*of_rows, KERNEL, CENTER, UNIT)
     np.testing.assert_allclose(values(found, X[:3]), CENTER + UNIT * Y[:3], rtol=0.02)
+
+
+@pytest.mark.parametrize("parts", [{}, {"groups": GROUPS}], ids=["rows", "groups"])
+@pytest.mark.parametrize("n_exact", [10, N])
+def test_rows_are_taken_out_in_closed_form(few_landmarks, monkeypatch, parts, n_exact):
+    """Values, left-out values and shifts are those of a function solved anew, in float64."""
+    monkeypatch.setattr(kernel_trend, "EXACT_ROWS", n_exact)
+    found, new = trend(**parts), RNG.normal(size=(10, 3)).astype(np.float32)
+    every = np.random.RandomState(0).permutation(N)  # 15 landmarks, then other rows
+    monkeypatch.setattr(KernelTrend, "solve", None)
+    left = found.without(IDS[[every[3]]]).without(np.sort(IDS[every[20:22]]))
+    monkeypatch.undo()
+    monkeypatch.setattr(kernel_trend, "EXACT_ROWS", n_exact)
+    kept = np.isin(IDS, left.ids)
+    assert kept.sum() == N - 3
+    anew = KernelTrend.solve(
+        *(left.ids, left.X, left.y, left.rows, left.kernel, CENTER, UNIT, left.landmarks)
+    )
+    exact = {"rtol": 1e-7, "atol": 1e-9}
+    np.testing.assert_allclose(values(left, new), values(anew, new), **exact)
+    np.testing.assert_allclose(at_rows(left, kept), at_rows(anew, kept), **exact)
+    at_new = (each.shifts(IDS[kept], features(new)) for each in (left, anew))
+    np.testing.assert_allclose(*at_new, **exact)
+    of_rows = IDS[kept][:5], IDS[kept], features(X32[kept])
+    np.testing.assert_allclose(
+        left.shifts_of_rows(*of_rows), anew.shifts_of_rows(*of_rows), **exact
+    )
