@@ -2,7 +2,7 @@
 
 One network is trained on 5,000 rows × 20 columns, and the other rows are added. Then a row is
 added, a query is predicted twice, a row is removed, and a query is predicted twice, again and
-again. Rows that the kernel is fitted to have lines of their own: for the first that is removed, the
+again. Rows that the kernel is fitted to have lines of their own: for the first that leaves, the
 kernel's matrix is inverted; later ones are taken out in closed form. Times are milliseconds of
 processor time, medians. The first prediction is relative to the second, which is warm.
 """
