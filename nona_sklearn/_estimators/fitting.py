@@ -579,6 +579,7 @@ def find_among_features(
         bank, names=None, numbered=True, target_names=None, levels=None, input_rows=X
     )
     trend = NetworkTrend.from_bank(network, inner_bank)
+    assert trend.left_out is not None
     k = N_ROWS_OF_CLASSES if training.architecture.classifies else N_ROWS
     if is_whole(n_neighbors, 1):
         k = int(n_neighbors)
