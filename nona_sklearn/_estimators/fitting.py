@@ -587,6 +587,7 @@ def find_among_features(
     in_units_of_targets(head, training.targets)
     device = bank.device
     weighted = NeighborNetwork(WeightedFeatures(weights), head).to(device).freeze()
+    assert trend.left_out is not None
     neighbors = replace(
         bank.neighbors,
         rows=embed(weighted, X),

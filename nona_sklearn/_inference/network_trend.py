@@ -270,7 +270,10 @@ class NetworkTrend(Trend):
         left_out, reach = replace(self, bank=bank)._left_out(np.arange(len(self.bank), len(bank)))
         known = self.reach is not None and reach is not None
         reach = torch.cat([self.reach, reach]) if known else None  # type: ignore[list-item]
-        kept = None if self.left_out is None else torch.cat([self.left_out, left_out])
+        kept = self.left_out
+        if kept is None and self.bank.sources is None:  # new rows would be neighbours
+            kept = self._at_rows(np.arange(len(self.bank)))
+        kept = None if kept is None else torch.cat([kept, left_out])
         if not (order := bank.ids.argsort()).equal(torch.arange(len(bank)).to(order)):
             bank = bank.in_order(order.cpu().numpy())
             kept, reach = some_of(kept, order), some_of(reach, order)

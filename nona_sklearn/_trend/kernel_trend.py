@@ -491,10 +491,9 @@ class KernelTrend(Trend):
             errors = rows.errors(inverse, duals)
             coefficients = inverse.to_landmarks @ (inverse.half @ y)
         # Files have this memory order, and the last digits of products depend on the order.
-        solved = [np.ascontiguousarray(part) for part in (duals, errors, coefficients)]
-        return cls(
-            ids, X, y, rows, kernel, center, unit, solved[0], solved[1], solved[2], landmarks
-        )
+        solution = [np.ascontiguousarray(part) for part in (duals, errors, coefficients)]
+        found = cls(ids, X, y, rows, kernel, center, unit, *solution)
+        return replace(found, landmarks=landmarks)
 
     @cached_property
     def function(self) -> KernelFunction:
