@@ -795,7 +795,7 @@ class Networks(nn.Module):
                     head.step = None
             if not takes_bank:
                 self.most.append(head.most_weighed(len(bank)))
-            elif head.counts_admitted:  # their number depends on that of all
+            elif head.counts_admitted and head.max_neighbors is None:  # a share of all
                 self.most.append(ALL)
             else:
                 self.most.append(head.most_weighed(sys.maxsize))
