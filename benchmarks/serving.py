@@ -20,9 +20,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from copy import copy
 from http.client import HTTPConnection
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
+from safetensors.numpy import save_file
 from sklearn.datasets import load_diabetes
 
 from nona_sklearn import NONARegressor, export_onnx, onnx_bank, save
@@ -43,8 +45,9 @@ MOST_BESIDE_EDITS = 2.0  # times the 99 % of the clients alone
 def service(text, folder):
     """The port of the service whose program contains a text."""
     programs = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    (code,) = [code for code in programs if text in code]
-    Path(folder, "app.py").write_text(code)
+    for path, part in (("latest.py", "class Latest"), ("app.py", text)):
+        (code,) = [code for code in programs if part in code]
+        Path(folder, path).write_text(code)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -98,7 +101,7 @@ def ask_together(port, patients, n_requests):
     with ThreadPoolExecutor(CLIENTS) as pool:
         parts = [*pool.map(lambda some: ask(port, patients, some), np.split(numbers, CLIENTS))]
     per_second = n_requests / (time.perf_counter() - start)
-    milliseconds, answers = (sum(part, []) for part in zip(*parts, strict=True))
+    milliseconds, answers = ([*chain(*part)] for part in zip(*parts, strict=True))
     return milliseconds, answers, per_second
 
 
@@ -159,13 +162,16 @@ def run(args):
     regs = [NONARegressor(random_state=0, **few).fit(X[:400], y[:400])]
     regs.append(copy(regs[0]).remove_neighbors(ids=range(0, 400, 2)))
     with_new = copy(regs[0])
-    with_new.add_neighbors(X[400:].reset_index(drop=True), 2 * y[400:].to_numpy())
-    patients, new = X[400:].to_dict("records"), 2 * y[400:].to_numpy()
+    added, targets = X[400:].assign(bmi=X["bmi"] + 1).reset_index(drop=True), 2 * y[400:]
+    with_new.add_neighbors(added, targets.to_numpy())
+    patients, added = X[400:].to_dict("records"), added.to_dict("records")
     known = {name: truth(reg, X[400:]) for name, reg in (("0", regs[0]), ("1", regs[1]))}
     known["new"] = truth(with_new, X[400:])
     n_alone, n_together = (5, 2 * CLIENTS) if args.quick else (N_ALONE, N_TOGETHER)
     print(f"load average {os.getloadavg()[0]:.1f}, {WORKERS} workers, {CLIENTS} clients")
-    print(f"{'service':16s}{'load':16s}{'median':>9s}{'99 %':>9s}{'per second':>12s}{'changes':>9s}")
+    print(
+        f"{'service':16s}{'load':16s}{'median':>9s}{'99 %':>9s}{'per second':>12s}{'changes':>9s}"
+    )
     failed = []
     with tempfile.TemporaryDirectory() as folder:
         files = {
@@ -174,8 +180,8 @@ def run(args):
                 [lambda path, reg=reg: save(reg, path) for reg in regs],
             ),
             "as a graph": (
-                Path(folder, "bank.npz"),
-                [lambda path, reg=reg: np.savez(path, **onnx_bank(reg)) for reg in regs],
+                Path(folder, "bank.safetensors"),
+                [lambda path, reg=reg: save_file(onnx_bank(reg), path) for reg in regs],
             ),
         }
         export_onnx(regs[0], Path(folder, "diabetes.onnx"), quantiles=LEVELS, bank="input")
@@ -187,7 +193,7 @@ def run(args):
 
                 def edit(more, connection=connection, ids=ids):
                     if more:
-                        content = {"patients": patients, "targets": new.tolist()}
+                        content = {"patients": added, "targets": targets.tolist()}
                         status, ids[:] = post(connection, "/add", content)
                     else:
                         status, _ = post(connection, "/remove", ids)

@@ -32,6 +32,7 @@ from .._data.tables import check_table
 from .._estimators.base import NeighborEstimator
 from .._inference.distribution import Calibration, Distribution
 from .._inference.evaluation import WeightedRows
+from .._trend.kernel_trend import KernelFunction
 from .._utils.files import as_path, destination, put_in_place
 from .._utils.tables import free_name
 from .._utils.threads import snapshot
@@ -43,7 +44,6 @@ from .._utils.validation import (
     import_extra,
     object_array,
 )
-from .._trend.kernel_trend import KernelFunction
 from ..attention.functional import attenuation
 from ..attention.head import ClassHead, NONAHead
 from ..attention.prediction import ClassRows, compare_all, rows_of

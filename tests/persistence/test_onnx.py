@@ -747,7 +747,7 @@ def test_a_bank_has_names_beside_the_columns():
 
 def test_a_bank_of_too_few_rows_is_refused(tmp_path):
     estimator = NONARegressor(n_neighbors=20, **QUICK).fit(X, Y)
-    with pytest.raises(ValueError, match="bank must be one of .'constant', 'input'., got 'file'"):
+    with pytest.raises(ValueError, match=r"bank must be one of .'constant', 'input'., got 'file'"):
         export_onnx(estimator, tmp_path / "model.onnx", bank="file")
     with pytest.raises(ValueError, match="the bank must have 21 rows for an ONNX graph, got 19"):
         onnx_bank(estimator.compress(19))
