@@ -161,7 +161,9 @@ def onnx_bank(estimator):
     if n_rows < least:
         raise ValueError(f"the bank must have {least} rows for an ONNX graph, got {n_rows}")
     names = bank_names(graph, columns)
-    return {name: buffer.numpy() for name, buffer in zip(names, graph.bank.values(), strict=True)}
+    # Copies in the order of C, which files and other programs expect.
+    buffers = (part.clone(memory_format=torch.contiguous_format) for part in graph.bank.values())
+    return {name: buffer.numpy() for name, buffer in zip(names, buffers, strict=True)}
 
 
 def bank_names(graph: Graph, columns: list[str]) -> list[str]:

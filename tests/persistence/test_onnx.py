@@ -743,6 +743,7 @@ def test_a_bank_has_names_beside_the_columns():
     bank = onnx_bank(reg)
     np.testing.assert_array_equal(bank["bank.ids_"], np.arange(40))
     assert "bank.ids" not in bank
+    assert all(array.flags.c_contiguous for array in bank.values())
 
 
 def test_a_bank_of_too_few_rows_is_refused(tmp_path):
