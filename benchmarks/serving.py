@@ -33,7 +33,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "serving.md"
 SERVICES = {"with the rows": "nona_sklearn.load", "as a graph": "InferenceSession"}
 LEVELS = [0.05, 0.95]
 CLIENTS, WORKERS = 20, 2
-N_ALONE, N_TOGETHER = 300, 2000  # requests
+N_ALONE, N_TOGETHER = 200, 1000  # requests
 PAUSE = 0.5  # seconds between two edits, or two files
 MOST_ALONE = 50  # milliseconds, median
 #: Requests of several clients take as long as one after another on every core, and no longer.

@@ -609,6 +609,10 @@ def export_onnx(
         For a regressor, probabilities from 0 to below 1. The graph then has an output
         ``quantiles``, (n_queries, n_quantiles) or (n_queries, n_quantiles, n_outputs), with the
         results of `predict_quantiles`. None: no such output.
+    bank : {'constant', 'input'}, default='constant'
+        Whether the bank is part of the graph, or given at each run as further inputs, which
+        :func:`onnx_bank` returns. After an edit, the same graph then takes the new bank, of at
+        least `n_neighbors` rows, and contains no row. It keeps the names of all levels of fit.
     overwrite : bool, default=False
         Whether to replace an existing file.
 
@@ -626,14 +630,16 @@ def export_onnx(
     See Also
     --------
     onnx_inputs : The inputs of the graph for a raw table.
+    onnx_bank : The inputs of the graph for the bank.
 
     Notes
     -----
     The function needs the extra ``onnx``. The graph keeps queries × bank in memory. Therefore,
     pass a few thousand queries at a time, or a few hundred with quantiles. Results equal the
-    estimator's up to float32. After an edit of the bank or a new calibration, export the estimator
-    again. A quantile of level 1 of a distribution with noise depends on rounding, which differs.
-    The graph treats all queries as later than the bank, even if a column contains their times.
+    estimator's up to float32. After a fit, new targets or a new calibration, export the estimator
+    again; after an edit, too, unless the bank is an input. A quantile of level 1 of a distribution
+    with noise depends on rounding, which differs. The graph treats all queries as later than the
+    bank, even if a column contains their times.
 
     Examples
     --------
@@ -686,7 +692,8 @@ def to_onnx(graph: nn.Module, encoding: Encoding, output_names: list[str]) -> An
         for name in bank:
             owner, _, buffer = name.rpartition(".")
             traced.append({0: torch.export.Dim.DYNAMIC} if buffer in OF_ROWS else None)
-            named.append({0: f"n_rows_of_{owner}"} if buffer in OF_ROWS else None)
+            number = f"n_rows_of_bank{owner.removeprefix('networks')}"
+            named.append({0: number} if buffer in OF_ROWS else None)
     with _quiet():
         program = torch.export.export(
             graph, samples, dynamic_shapes=(tuple(traced),), strict=False

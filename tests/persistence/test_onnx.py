@@ -730,7 +730,7 @@ def test_a_graph_holds_no_bank_that_it_takes(tmp_path):
     session = onnxruntime.InferenceSession(paths[-1])
     shapes = {each.name: each.shape for each in session.get_inputs()}
     assert [*shapes] == ["X", *bank]
-    assert shapes["bank.neighbors"][0] == shapes["bank.ids"][0] == "n_rows_of_networks"
+    assert shapes["bank.neighbors"][0] == shapes["bank.ids"][0] == "n_rows_of_bank"
     new_targets = onnx_bank(estimator.set_neighbor_targets(-Y))
     with pytest.raises(ValueError, match=r"Required inputs \(\['bank.adjustment_scale'\]\)"):
         session.run(None, onnx_inputs(estimator, QUERIES) | new_targets)
