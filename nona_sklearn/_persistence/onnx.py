@@ -32,7 +32,6 @@ from .._data.tables import check_table
 from .._estimators.base import NeighborEstimator
 from .._inference.distribution import Calibration, Distribution
 from .._inference.evaluation import WeightedRows
-from .._trend.kernel_trend import KernelFunction
 from .._utils.files import as_path, destination, put_in_place
 from .._utils.tables import free_name
 from .._utils.threads import snapshot
@@ -373,6 +372,7 @@ class Levels(nn.Module):
     """A category, passed as numbers of levels, (n, 1). `table` has the levels' encodings."""
 
     dtype = torch.int64
+    edited = "table", "unknown"
     table: Tensor
     unknown: Tensor
 
@@ -745,10 +745,9 @@ class Graph(nn.Module):
         self.distribution = Distribution(evaluation, bank.calibration or Calibration())
         self.bank: dict[str, Tensor] = {}
         for path, module in self.named_modules() if takes_bank else ():
-            for kind, names in EDITED.items():
-                for name in names if isinstance(module, kind) else ():
-                    if (buffer := getattr(module, name, None)) is not None:
-                        self.bank[f"{path}.{name}"] = buffer
+            for name in getattr(module, "edited", ()):
+                if (buffer := getattr(module, name, None)) is not None:
+                    self.bank[f"{path}.{name}"] = buffer
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         features, added = self.scaler(self.encoding(*inputs)), None
@@ -788,6 +787,8 @@ class Networks(nn.Module):
     The formulas are those of :class:`CandidateRows` and of the heads. What would branch there on
     numbers is set beforehand: a graph takes all rows of the bank, none of which is excluded.
     """
+
+    edited = "ids", "neighbors", "values", "log_prior", "trend_values", "adjustment_scale"
 
     def __init__(self, network: NeighborNetwork, bank: NeighborBank, takes_bank: bool = False):
         super().__init__()
@@ -880,12 +881,7 @@ class Networks(nn.Module):
         return torch.zeros_like(similarity).scatter(1, positions, weights)
 
 
-#: Buffers that edits of the bank change, by the module that has them, and those of any length.
-EDITED: dict[type[nn.Module], tuple[str, ...]] = {
-    Levels: ("table", "unknown"),
-    Networks: ("ids", "neighbors", "values", "log_prior", "trend_values", "adjustment_scale"),
-    KernelFunction: ("rows", "a", "slopes", "constant"),
-}
+#: Of the buffers that edits change, those of any length.
 OF_ROWS = {"ids", "neighbors", "values", "log_prior", "trend_values", "rows", "a"}
 
 
