@@ -686,8 +686,9 @@ def to_onnx(graph: nn.Module, encoding: Encoding, output_names: list[str]) -> An
     names, n_queries = encoding.names, {0: torch.export.Dim("n_queries")}
     traced: list[Any] = [n_queries for _ in samples]
     named = [*traced]
-    if bank := getattr(graph, "bank", {}):
-        graph, names = WithBank(graph), names + bank_names(graph, names)
+    if isinstance(graph, Graph) and graph.bank:
+        bank, names = graph.bank, names + bank_names(graph, names)
+        graph = WithBank(graph)
         samples += tuple(buffer.clone() for buffer in bank.values())  # else they are the buffers
         for name in bank:
             owner, _, buffer = name.rpartition(".")
@@ -789,6 +790,12 @@ class Networks(nn.Module):
     """
 
     edited = "ids", "neighbors", "values", "log_prior", "trend_values", "adjustment_scale"
+    ids: Tensor
+    neighbors: Tensor
+    values: Tensor
+    log_prior: Tensor | None
+    trend_values: Tensor
+    adjustment_scale: Tensor | None
 
     def __init__(self, network: NeighborNetwork, bank: NeighborBank, takes_bank: bool = False):
         super().__init__()
@@ -826,7 +833,7 @@ class Networks(nn.Module):
         elif trend.networks is None:
             self.trend = copy.deepcopy(trend.function).cpu()
         else:
-            self.trend = Networks(*trend.networks, takes_bank)
+            self.trend = Networks(*trend.networks, takes_bank=takes_bank)
 
     @property
     def least_rows(self) -> int:
