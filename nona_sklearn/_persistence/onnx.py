@@ -833,7 +833,8 @@ class Networks(nn.Module):
         elif trend.networks is None:
             self.trend = copy.deepcopy(trend.function).cpu()
         else:
-            self.trend = Networks(*trend.networks, takes_bank=takes_bank)
+            networks, rows = trend.networks
+            self.trend = Networks(networks, rows, takes_bank)
 
     @property
     def least_rows(self) -> int:
