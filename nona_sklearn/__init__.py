@@ -22,7 +22,7 @@ from ._inspection.report import NeighborsReport
 from ._inspection.survival_report import SurvivalReport
 from ._network.extractor import FeatureExtractor
 from ._persistence.file import load, save
-from ._persistence.onnx import export_onnx, onnx_inputs
+from ._persistence.onnx import export_onnx, onnx_bank, onnx_inputs
 from ._scaling.building import fit_shards
 from ._scaling.sharded import ShardedNeighbors, save_shards
 from ._version import __version__ as __version__
@@ -65,6 +65,7 @@ __all__ = [
     "load",
     "neighbor_attention",
     "neighbor_weights",
+    "onnx_bank",
     "onnx_inputs",
     "save",
     "save_shards",

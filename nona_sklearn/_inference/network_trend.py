@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -85,7 +86,15 @@ class NetworkTrend(Trend):
 
     def __call__(self, rows: TableRows) -> Tensor:
         """Values at queries, (q, n_outputs) in float64, without gradients."""
-        return values_of(self.bank.evaluate(self.network.head, self._queries(rows)))
+        if (values := self._known.get(rows)) is None:
+            values = values_of(self.bank.evaluate(self.network.head, self._queries(rows)))
+            self._known[rows] = values
+        return values
+
+    @cached_property
+    def _known(self) -> WeakKeyDictionary[TableRows, Tensor]:
+        """Values at the queries that are still in use, such as for a second answer about them."""
+        return WeakKeyDictionary()
 
     def from_earlier(self, rows: TableRows, cutoff_times: Tensor) -> Tensor:
         queries = replace(self._queries(rows), times=cutoff_times)

@@ -33,7 +33,7 @@ class WeightedRows:
         self, networks: list[CandidateRows], queries: slice, exclusion: Exclusion | None = None
     ):
         self.networks, self.queries, self.exclusion = networks, queries, exclusion
-        self.n_rows = len(networks[0].targets)
+        self.n_rows = networks[0].targets.shape[0]
 
     def __len__(self) -> int:
         return len(self.networks[0])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import logging
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -26,7 +27,7 @@ from torch.nn import functional as F
 from .._data.column_spec import DAY, MONDAY, TURN, ColumnSpec
 from .._data.columns import LEVEL_CONTENTS, Column
 from .._data.source import BOUND, SmoothClipScaler, SparseEncoder
-from .._data.table_encoding import TableEncoding
+from .._data.table_encoding import FORGOTTEN, TableEncoding
 from .._data.tables import check_table
 from .._estimators.base import NeighborEstimator
 from .._inference.distribution import Calibration, Distribution
@@ -35,6 +36,7 @@ from .._utils.files import as_path, destination, put_in_place
 from .._utils.tables import free_name
 from .._utils.threads import snapshot
 from .._utils.validation import (
+    check_choice,
     check_flag,
     check_levels,
     check_n_neighbors,
@@ -104,6 +106,86 @@ def onnx_inputs(estimator, X):
     encoding = TableEncoding.of(fitted.features_)
     X = check_table(fitted, X, reset=False, contents=encoding.contents, accept_sparse=True)
     return input_values(fitted.features_, encoding.read(X))
+
+
+def onnx_bank(estimator):
+    """Return the bank as inputs of a graph that :func:`export_onnx` wrote with ``bank='input'``.
+
+    A graph takes the bank after any number of `add_neighbors`, `remove_neighbors` and `compress`.
+
+    Parameters
+    ----------
+    estimator : NONARegressor, NONAClassifier, SoftStepKNeighborsRegressor or \
+            SoftStepKNeighborsClassifier
+        The fitted estimator that was exported, perhaps edited since.
+
+    Returns
+    -------
+    dict of str to ndarray
+        Arrays by the names of the graph's inputs: embeddings, targets, weights and ids of the
+        rows, what a trend has of them, and the encodings of the levels that rows have. The names
+        begin with ``bank.``.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If the estimator cannot be exported with its bank as an input, or its bank has fewer rows
+        than can have weight at a time.
+
+    See Also
+    --------
+    export_onnx : Write the graph.
+    onnx_inputs : The remaining inputs, for a raw table.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> import onnxruntime
+    >>> from nona_sklearn import SoftStepKNeighborsRegressor, export_onnx, onnx_bank, onnx_inputs
+    >>> X, y = [[50], [60], [80], [90], [120]], [250, 300, 400, 450, 600]
+    >>> knn = SoftStepKNeighborsRegressor(2, weighting="uniform", learn_feature_weights=False)
+    >>> path = Path(tempfile.mkdtemp(), "price.onnx")
+    >>> export_onnx(knn.fit(X, y), path, bank="input")
+    >>> session = onnxruntime.InferenceSession(path)
+    >>> knn = knn.remove_neighbors(ids=2)
+    >>> prediction, *_ = session.run(None, onnx_inputs(knn, [[84]]) | onnx_bank(knn))
+    >>> prediction.round(), knn.predict([[84]]).round()
+    (array([375.]), array([375.]))
+    """
+    fitted = exportable_snapshot(estimator)
+    refuse_other_heads(fitted)
+    graph, columns = Graph(fitted, 1, takes_bank=True), input_names(fitted.features_)
+    least, n_rows = graph.networks.least_rows, len(fitted.bank_)
+    if n_rows < least:
+        raise ValueError(f"the bank must have {least} rows for an ONNX graph, got {n_rows}")
+    names = bank_names(graph, columns)
+    # Copies in the order of C, which files and other programs expect.
+    buffers = (part.clone(memory_format=torch.contiguous_format) for part in graph.bank.values())
+    return {name: buffer.numpy() for name, buffer in zip(names, buffers, strict=True)}
+
+
+def bank_names(graph: Graph, columns: list[str]) -> list[str]:
+    """Return the names of a graph's inputs for the bank, beside those of the columns."""
+    names = ["bank." + name.removeprefix("networks.") for name in graph.bank]
+    return [free_name(name, {*columns}, mark="_") for name in names]
+
+
+def refuse_other_heads(fitted: Any) -> None:
+    """Raise if weights or a trend are of a kind that no graph computes."""
+    refuse_model_trend(fitted, "an ONNX graph", "use trend='kernel' or None")
+    head = fitted.bank_.evaluate(fitted.network_.head).one_head
+    if not (head.weighting.one_by_one or isinstance(head.weighting, Triangular)):
+        raise ValueError(
+            "weighting must look at one neighbour at a time for an ONNX graph, got "
+            f"{fitted.weighting!r}"
+        )
+    is_on_ranks = head.step is not None and head.step.on == "rank"
+    if is_on_ranks and head.most_weighed(len(fitted.bank_)) is None:
+        raise ValueError(
+            "softstep must act on similarities for an ONNX graph, or weights end after some "
+            f"number of rows, set by n_neighbors, got {fitted.softstep!r}, which acts on ranks"
+        )
 
 
 def exportable_snapshot(estimator: Any) -> Any:
@@ -290,6 +372,9 @@ class Levels(nn.Module):
     """A category, passed as numbers of levels, (n, 1). `table` has the levels' encodings."""
 
     dtype = torch.int64
+    edited = "table", "unknown"
+    table: Tensor
+    unknown: Tensor
 
     def __init__(self, encoder: TableEncoder, j: int):
         super().__init__()
@@ -303,9 +388,13 @@ class Levels(nn.Module):
         # Removed levels and the unseen level are strings, even if the category holds numbers.
         encoding = TableEncoding.of(encoder)
         of_any_type = [replace(spec, holds="nothing") for spec in encoding.specs]
-        table = replace(encoding, specs=of_any_type).encode(columns)
-        self.table = torch.from_numpy(table[:, self.outputs])
-        self.unknown = torch.from_numpy(encoding.are_unknown(j, values))
+        table = replace(encoding, specs=of_any_type).encode(columns)[:, self.outputs]
+        unknown = encoding.are_unknown(j, values)
+        codes = range(len(values))
+        gone = np.isin(values.astype(str), [FORGOTTEN.format(code) for code in codes])
+        table[gone], unknown[gone] = table[-1], True  # an earlier graph still numbers them
+        self.register_buffer("table", torch.from_numpy(table))
+        self.register_buffer("unknown", torch.from_numpy(unknown))
 
     @staticmethod
     def given(feature: ColumnSpec, column: Column) -> np.ndarray:
@@ -462,6 +551,7 @@ class Scaling(nn.Module):
 
 
 SAMPLE = 3  # rows with which the graph is traced; its input may have any number of rows
+ALL = -1  # rows are ranked: those that can have weight are a share of them
 EQUAL = 2.0**-23  # share of a query's length: rows at smaller distances are equal in float32
 
 
@@ -471,6 +561,7 @@ def export_onnx(
     *,
     n_neighbors: int = 5,
     quantiles: Any = None,
+    bank: str = "constant",
     overwrite: bool = False,
 ) -> None:
     """Write a fitted estimator as an ONNX graph: encoder, embedding, bank, head and adjustment.
@@ -518,6 +609,10 @@ def export_onnx(
         For a regressor, probabilities from 0 to below 1. The graph then has an output
         ``quantiles``, (n_queries, n_quantiles) or (n_queries, n_quantiles, n_outputs), with the
         results of `predict_quantiles`. None: no such output.
+    bank : {'constant', 'input'}, default='constant'
+        Whether the bank is part of the graph, or given at each run as further inputs, which
+        :func:`onnx_bank` returns. After an edit, the same graph then takes the new bank, of at
+        least `n_neighbors` rows, and contains no row. It keeps the names of all levels of fit.
     overwrite : bool, default=False
         Whether to replace an existing file.
 
@@ -535,14 +630,16 @@ def export_onnx(
     See Also
     --------
     onnx_inputs : The inputs of the graph for a raw table.
+    onnx_bank : The inputs of the graph for the bank.
 
     Notes
     -----
     The function needs the extra ``onnx``. The graph keeps queries × bank in memory. Therefore,
     pass a few thousand queries at a time, or a few hundred with quantiles. Results equal the
-    estimator's up to float32. After an edit of the bank or a new calibration, export the estimator
-    again. A quantile of level 1 of a distribution with noise depends on rounding, which differs.
-    The graph treats all queries as later than the bank, even if a column contains their times.
+    estimator's up to float32. After a fit, new targets or a new calibration, export the estimator
+    again; after an edit, too, unless the bank is an input. A quantile of level 1 of a distribution
+    with noise depends on rounding, which differs. The graph treats all queries as later than the
+    bank, even if a column contains their times.
 
     Examples
     --------
@@ -562,6 +659,7 @@ def export_onnx(
     """
     path = as_path("path", path)
     check_flag("overwrite", overwrite)
+    check_choice("bank", bank, ("constant", "input"))
     fitted = exportable_snapshot(estimator)
     check_n_neighbors(n_neighbors, len(fitted.bank_))
     levels = None if quantiles is None else check_levels(quantiles)
@@ -572,42 +670,45 @@ def export_onnx(
             f"quantiles must be below 1 for an ONNX graph, got {quantiles!r:.100}: the largest "
             "value of a distribution depends on rounding"
         )
-    refuse_model_trend(fitted, "an ONNX graph", "use trend='kernel' or None")
-    head = fitted.bank_.evaluate(fitted.network_.head).one_head
-    if not (head.weighting.one_by_one or isinstance(head.weighting, Triangular)):
-        raise ValueError(
-            "weighting must look at one neighbour at a time for an ONNX graph, got "
-            f"{fitted.weighting!r}"
-        )
-    is_on_ranks = head.step is not None and head.step.on == "rank"
-    if is_on_ranks and head.most_weighed(len(fitted.bank_)) is None:
-        raise ValueError(
-            "softstep must act on similarities for an ONNX graph, or weights end after some "
-            f"number of rows, set by n_neighbors, got {fitted.softstep!r}, which acts on ranks"
-        )
+    refuse_other_heads(fitted)
     import_extra("export_onnx", "onnx", "onnxscript", extra="onnx")
-    graph = Graph(fitted, int(n_neighbors), levels).eval()
+    graph = Graph(fitted, int(n_neighbors), levels, bank == "input").eval()
     with put_in_place(destination(path, overwrite)) as beside:
         to_onnx(graph, graph.encoding, graph.output_names).save(beside)
 
 
 def to_onnx(graph: nn.Module, encoding: Encoding, output_names: list[str]) -> Any:
-    """Return the ONNX program of a module, for any number of queries in the encoding's form."""
+    """Return the ONNX program of a module, for any number of queries in the encoding's form.
+
+    The buffers in its `bank`, if it has any, are inputs after the columns, of any number of rows.
+    """
     samples = tuple(torch.zeros(SAMPLE, width, dtype=dtype) for dtype, width in encoding.takes)
-    rows = {0: torch.export.Dim("n_queries")}
-    shapes = (tuple(rows for _ in samples),)
+    names, n_queries = encoding.names, {0: torch.export.Dim("n_queries")}
+    traced: list[Any] = [n_queries for _ in samples]
+    named = [*traced]
+    if isinstance(graph, Graph) and graph.bank:
+        bank, names = graph.bank, names + bank_names(graph, names)
+        graph = WithBank(graph)
+        samples += tuple(buffer.clone() for buffer in bank.values())  # else they are the buffers
+        for name in bank:
+            owner, _, buffer = name.rpartition(".")
+            traced.append({0: torch.export.Dim.DYNAMIC} if buffer in OF_ROWS else None)
+            number = f"n_rows_of_bank{owner.removeprefix('networks')}"
+            named.append({0: number} if buffer in OF_ROWS else None)
     with _quiet():
-        program = torch.export.export(graph, samples, dynamic_shapes=shapes, strict=False)
+        program = torch.export.export(
+            graph, samples, dynamic_shapes=(tuple(traced),), strict=False
+        )
         translated = torch.onnx.export(
             program.run_decompositions(GRAPH_OPERATIONS),
             output_names=output_names,
-            dynamic_shapes=shapes,
+            dynamic_shapes=(tuple(named),),
             custom_translation_table={torch.ops.aten.scalar_tensor.default: _exact_scalar},
             dynamo=True,
             verbose=False,
         )
     assert translated is not None
-    _set_inputs(translated.model.graph, encoding.names, encoding.texts)
+    _set_inputs(translated.model.graph, names, encoding.texts)
     return translated
 
 
@@ -615,25 +716,39 @@ def to_onnx(graph: nn.Module, encoding: Encoding, output_names: list[str]) -> An
 
 
 class Graph(nn.Module):
-    """A fitted estimator as a module, from columns of queries to predictions and neighbours."""
+    """A fitted estimator as a module, from columns of queries to predictions and neighbours.
 
-    def __init__(self, estimator: Any, n_neighbors: int, levels: Tensor | None = None):
+    If it `takes_bank`, the buffers in `bank` are all that edits change.
+    """
+
+    def __init__(
+        self,
+        estimator: Any,
+        n_neighbors: int,
+        levels: Tensor | None = None,
+        takes_bank: bool = False,
+    ):
         super().__init__()
         bank = estimator.bank_
         self.encoding = Encoding(estimator.features_)
         self.scaler = Scaling(estimator.scaler_, len(estimator.features_.source_))
-        self.networks = Networks(estimator.network_, bank)
+        self.networks = Networks(estimator.network_, bank, takes_bank)
         self.n_neighbors, self.levels = n_neighbors, levels
         self.output_names = [
             "probabilities" if hasattr(estimator, "classes_") else "prediction",
             *("weights", "neighbors"),
             *(() if levels is None else ("quantiles",)),
         ]
-        self.ids = bank.ids.cpu()
+        self.networks.register_buffer("ids", bank.ids.cpu())
         self.unknown_levels = bank.unknown_levels
         self.has_one_output = bank.targets.ndim == 1
         evaluation = bank.evaluate(estimator.network_.head)
         self.distribution = Distribution(evaluation, bank.calibration or Calibration())
+        self.bank: dict[str, Tensor] = {}
+        for path, module in self.named_modules() if takes_bank else ():
+            for name in getattr(module, "edited", ()):
+                if (buffer := getattr(module, name, None)) is not None:
+                    self.bank[f"{path}.{name}"] = buffer
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         features, added = self.scaler(self.encoding(*inputs)), None
@@ -641,7 +756,7 @@ class Graph(nn.Module):
             added = self.unknown_levels.added(self.encoding.unknown_levels(*inputs))
         rows = self.networks(features, added)
         largest, positions = rows.weights().topk(self.n_neighbors, dim=1)
-        outputs = [rows.mean(), largest, self.ids[positions]]
+        outputs = [rows.mean(), largest, self.networks.ids[positions]]
         if self.levels is not None:
             distribution = snapshot(self.distribution)
             distribution.evaluation = replace(distribution.evaluation, added=added)
@@ -653,6 +768,20 @@ class Graph(nn.Module):
         return tuple(outputs)
 
 
+class WithBank(nn.Module):
+    """A graph as a module from columns of queries, and then the buffers in its bank."""
+
+    def __init__(self, graph: Graph):
+        super().__init__()
+        self.model = graph  # torch reserves the name graph
+
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        n_columns = len(inputs) - len(self.model.bank)
+        bank = dict(zip(self.model.bank, inputs[n_columns:], strict=True))
+        columns = inputs[:n_columns]
+        return torch.func.functional_call(self.model, bank, columns, tie_weights=False)
+
+
 class Networks(nn.Module):
     """Networks and their bank as a module, from scaled features to the weighted rows.
 
@@ -660,11 +789,19 @@ class Networks(nn.Module):
     numbers is set beforehand: a graph takes all rows of the bank, none of which is excluded.
     """
 
-    def __init__(self, network: NeighborNetwork, bank: NeighborBank):
+    edited = "ids", "neighbors", "values", "log_prior", "trend_values", "adjustment_scale"
+    ids: Tensor
+    neighbors: Tensor
+    values: Tensor
+    log_prior: Tensor | None
+    trend_values: Tensor
+    adjustment_scale: Tensor | None
+
+    def __init__(self, network: NeighborNetwork, bank: NeighborBank, takes_bank: bool = False):
         super().__init__()
         network, neighbors = copy.deepcopy(network).cpu(), bank.neighbors
         self.embedding, self.head = network.embedding, network.head.double()
-        self.neighbors = bank.embeddings.cpu().double()
+        self.register_buffer("neighbors", bank.embeddings.cpu().double())
         self.steps = nn.ModuleList()  # on similarities, of which they need all
         self.most: list[int | None] = []  # nearest rows that are all that can have weight
         for head, _, _ in self.head.split_by_head(self.neighbors, self.neighbors):
@@ -673,22 +810,37 @@ class Networks(nn.Module):
                 if head.step.on == "similarity":
                     self.steps.append(head.step)
                     head.step = None
-            self.most.append(head.most_weighed(len(bank)))
+            if not takes_bank:
+                self.most.append(head.most_weighed(len(bank)))
+            elif head.counts_admitted and head.max_neighbors is None:  # a share of all
+                self.most.append(ALL)
+            else:
+                self.most.append(head.most_weighed(sys.maxsize))
             if head.weighting.one_by_one:
                 vars(head.weighting)["weigh"] = partial(weigh, head.weighting)
         prior, scale, offset = neighbors.log_prior, neighbors.adjustment_scale, neighbors.offset
-        self.values = neighbors.columns.cpu()
-        self.log_prior = None if prior is None else prior.cpu().double()
-        self.adjustment_scale = None if scale is None else torch.as_tensor(scale).cpu()
-        self.offset = None if offset is None else replace(offset, values=offset.values[:].cpu())
+        self.offset = offset
+        self.register_buffer("values", neighbors.columns.cpu())
+        if prior is None and takes_bank:  # rows with weights may be added
+            prior = torch.zeros(len(bank))
+        self.register_buffer("log_prior", None if prior is None else prior.cpu().double())
+        scale = None if scale is None else torch.as_tensor(scale).cpu()
+        self.register_buffer("adjustment_scale", scale)
+        self.register_buffer("trend_values", None if offset is None else offset.values[:].cpu())
         trend: Any = bank.trend
         if trend is None or offset is None:
             self.trend: nn.Module | None = None
         elif trend.networks is None:
             self.trend = copy.deepcopy(trend.function).cpu()
         else:
-            network, rows = trend.networks
-            self.trend = Networks(network, rows.sources or rows)
+            networks, rows = trend.networks
+            self.trend = Networks(networks, rows.sources or rows, takes_bank)
+
+    @property
+    def least_rows(self) -> int:
+        """Return how many rows a bank must have that is an input."""
+        of_trend = self.trend.least_rows if isinstance(self.trend, Networks) else 2
+        return max(of_trend, *(most or 0 for most in self.most))
 
     def forward(self, features: Tensor, added: Tensor | None = None) -> WeightedRows:
         features = features.float()  # rounded like the bank's features
@@ -699,10 +851,11 @@ class Networks(nn.Module):
                 means = trend.mean()
                 is_of_classes = isinstance(trend.networks[0].head, ClassHead)
                 trend = log(means) if is_of_classes else means
+        offset = self.offset and replace(self.offset, values=self.trend_values)
         networks = []
         for i, (head, z, neighbors) in enumerate(self.head.split_by_head(query, self.neighbors)):
             candidates = compare_all(head, z, neighbors, None, by_l2=True)
-            options = self.log_prior, self.adjustment_scale, self.offset, trend
+            options = self.log_prior, self.adjustment_scale, offset, trend
             rows = rows_of(head, z, neighbors, self.values, candidates, *options, added=added)
             rows.any_excluded = False
             step = self.steps[i] if self.steps else None
@@ -711,8 +864,8 @@ class Networks(nn.Module):
                 rows.attenuation = attenuation(rows.distance, head.trust_radius)
             elif isinstance(rows, ClassRows):
                 rows.odds = self.values.new_ones(1)  # one for each query would fix their number
-            if self.offset is not None:
-                rows.trend_share = self.offset.share_at(rows.distance)
+            if offset is not None:
+                rows.trend_share = offset.share_at(rows.distance)
             networks.append(rows)
         return WeightedRows(networks, slice(None))
 
@@ -720,19 +873,24 @@ class Networks(nn.Module):
         self, head: NONAHead, step: Any, most: int | None, similarity: Tensor, query: Tensor
     ) -> Tensor:
         """Return the weights of all rows, (q, n), by those that can have weight."""
-        query, log_prior, n_rows = head.metric_part(query), self.log_prior, len(self.neighbors)
+        query, log_prior = head.metric_part(query), self.log_prior
+        n_rows = self.neighbors.shape[0]
         if step is not None:
             log_step = step(similarity, query)
             log_prior = log_step if log_prior is None else log_step + log_prior
         if most is None:
             return head.weigh(similarity, query, query, log_prior=log_prior)  # of single rows
-        nearest, positions = similarity.topk(most, dim=1)
+        nearest, positions = similarity.topk(n_rows if most == ALL else most, dim=1)
         nearest = nearest.float().double()  # rounded as in an index: ranks depend on ties
         if log_prior is not None:
             log_prior = log_prior.expand_as(similarity).gather(1, positions)
         n_admitted = torch.full_like(positions[:, :1], n_rows)
         weights = head.weigh(nearest, query, query, None, log_prior, n_admitted)
         return torch.zeros_like(similarity).scatter(1, positions, weights)
+
+
+#: Of the buffers that edits change, those of any length.
+OF_ROWS = {"ids", "neighbors", "values", "log_prior", "trend_values", "rows", "a"}
 
 
 def weigh(
@@ -783,11 +941,9 @@ def graph_argsort(x: Tensor, *, dim: int, descending: bool, **options: object) -
 
 
 def graph_cummax(x: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-    """Return :func:`torch.cummax` of rows of at least 0, without the positions."""
-    best, distance, n = x, 1, x.shape[1]
-    while distance < n:
-        best = torch.maximum(best, F.pad(best, (distance, 0))[:, :n])
-        distance *= 2
+    """Return :func:`torch.cummax` of zeros between ascending numbers, without the positions."""
+    step = (x > 0).cumsum(dim=1)
+    best = torch.zeros_like(x).scatter_reduce(1, step, x, "amax").gather(1, step)
     return best, torch.zeros_like(best)
 
 

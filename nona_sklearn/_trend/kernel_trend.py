@@ -377,6 +377,7 @@ class KernelFunction(nn.Module):
     distances ``d_i = |v (x - x_i)|_1`` to m rows. Features of weight 0 only enter the slopes.
     """
 
+    edited = "rows", "a", "slopes", "constant"  # buffers that change where rows are removed
     columns: Tensor
     weights: Tensor
     rows: Tensor

@@ -112,7 +112,7 @@ def nearest_by_l2(
     similarity = l2(query, neighbors[:])  # what a bank shares is copied here, if it has gaps
     if excluded is not None:
         similarity[excluded] = -math.inf
-    if not len(neighbors):
+    if not similarity.shape[1]:
         return similarity.new_full((len(query), 1), -math.inf)
     return similarity.amax(dim=1, keepdim=True)
 

@@ -5,6 +5,7 @@ from nona_sklearn._persistence.codec import Decoder, Encoder, UnknownError
 from nona_sklearn._persistence.onnx import (
     Encoding,
     Graph,
+    WithBank,
     calendar_parts,
     exportable_snapshot,
     input_values,

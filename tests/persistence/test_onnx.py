@@ -16,6 +16,7 @@ from inner.data import CALENDAR, TableEncoding, check_table, fit_encoder
 from inner.persistence import (
     Encoding,
     Graph,
+    WithBank,
     calendar_parts,
     exportable_snapshot,
     input_values,
@@ -38,6 +39,7 @@ from nona_sklearn import (
     SoftStepKNeighborsRegressor,
     TableEncoder,
     export_onnx,
+    onnx_bank,
     onnx_inputs,
 )
 from nona_sklearn.similarity import SIMILARITIES, l2
@@ -642,6 +644,118 @@ def test_quantiles_are_of_regressors_and_probabilities(tmp_path):
             reg.predict_quantiles(QUERIES, wrong)
         assert str(of_graph.value) == str(of_predict.value)
     assert not list(tmp_path.iterdir())
+
+
+# -- the bank as an input -----------------------------------------------------------------------
+
+EDITED = {name: case for name, case in EACH.items() if name != "all"} | {  # of 80 rows at least
+    "default": (NONARegressor(n_estimators=2, max_iter=2, random_state=0), Y),
+    "few of k": (NONAClassifier(n_neighbors=3, **QUICK), Y // 50),
+    "additive of numbers": (SoftStepKNeighborsRegressor(trend="additive", **SOFT), Y),
+    "without a trend": (NONARegressor(trend=None, n_estimators=2, max_iter=2), Y),
+}
+GONE = [*range(0, 40, 2)]
+
+
+def edit(estimator, y):
+    """Remove rows, and add some with weights, of which one is removed again."""
+    estimator.remove_neighbors(ids=GONE)
+    estimator.add_neighbors(QUERIES[:7] + 0.001, y[:7], sample_weight=np.arange(1.0, 8.0))
+    return estimator.remove_neighbors(ids=[81])
+
+
+@pytest.mark.parametrize(("estimator", "y"), EDITED.values(), ids=EDITED)
+def test_an_earlier_graph_takes_the_bank_after_edits(estimator, y):
+    estimator = clone(estimator).fit(X, y)
+    graph = WithBank(Graph(exportable_snapshot(estimator), 5, takes_bank=True).eval())
+    for bank_of in (estimator, edit(estimator, y)):
+        bank = map(torch.from_numpy, onnx_bank(bank_of).values())
+        with torch.inference_mode():
+            outputs = [out.numpy() for out in graph(torch.from_numpy(QUERIES), *bank)]
+        assert_outputs_agree(estimator, QUERIES, outputs, 5, 1e-5)
+
+
+def assert_file_takes_banks(estimator, table, queries, edits, tmp_path):
+    """Export once, and run the file by the bank before edits and after each of them."""
+    path, levels = tmp_path / "model.onnx", None if hasattr(estimator, "classes_") else LEVELS
+    export_onnx(estimator, path, quantiles=levels, bank="input")
+    session = onnxruntime.InferenceSession(path)
+    before = estimator.predict(queries)
+    for change in (None, *edits):
+        if change is not None:
+            change(estimator)
+        for X in (queries, queries[:1]):
+            outputs = session.run(None, onnx_inputs(estimator, X) | onnx_bank(estimator))
+            assert_outputs_agree(estimator, X, outputs[:3], 5, 1e-5)
+            if levels is not None:
+                expected = estimator.predict_quantiles(X, levels)
+                np.testing.assert_allclose(outputs[3], expected, rtol=1e-5, atol=1e-4)
+    assert (before != estimator.predict(queries)).any()
+
+
+@pytest.mark.slow  # ten seconds each
+@pytest.mark.parametrize(
+    "name", ["default", "soft that ends", "ranks", "sparse", "trend of classes", "soft k", "s2"]
+)
+def test_files_take_the_bank_after_edits(name, tmp_path):
+    estimator, y = EDITED[name]
+    estimator = clone(estimator).fit(X, y)
+    edits = [lambda each: edit(each, y), lambda each: each.compress(30)]
+    assert_file_takes_banks(estimator, X, QUERIES, edits, tmp_path)
+
+
+@pytest.mark.slow
+def test_a_file_encodes_levels_without_rows_as_unknown(mixed, tmp_path):
+    reg, table = mixed
+    reg, queries = copy.deepcopy(reg), further_rows(raw_table())[MIXED]
+    gone = (table["many"] == "make3") | (table["numbered"] == 1) | (table["ordered"] == "high")
+    encoded = reg.features_.transform(table[gone])
+    queries = pd.concat([table[gone], queries])
+    edits = [lambda each: each.remove_neighbors(ids=np.flatnonzero(gone))]
+    assert_file_takes_banks(reg, table, queries, edits, tmp_path)
+    assert (reg.features_.transform(table[gone]) != encoded).any()
+
+
+@pytest.mark.slow
+def test_a_graph_holds_no_bank_that_it_takes(tmp_path):
+    estimator, paths = NONARegressor(trend=None, **QUICK).fit(X, Y), []
+    bank = onnx_bank(estimator)
+    for kind in ("constant", "input"):
+        paths.append(tmp_path / f"{kind}.onnx")
+        export_onnx(estimator, paths[-1], bank=kind)
+    constant, content = (path.read_bytes() for path in paths)
+    assert bank["bank.ids"].tobytes() in constant
+    assert bank["bank.ids"].tobytes() not in content
+    assert len(content) < len(constant) - bank["bank.neighbors"].nbytes / 2
+    session = onnxruntime.InferenceSession(paths[-1])
+    shapes = {each.name: each.shape for each in session.get_inputs()}
+    assert [*shapes] == ["X", *bank]
+    assert shapes["bank.neighbors"][0] == shapes["bank.ids"][0] == "n_rows_of_bank"
+    new_targets = onnx_bank(estimator.set_neighbor_targets(-Y))
+    with pytest.raises(ValueError, match=r"Required inputs \(\['bank.adjustment_scale'\]\)"):
+        session.run(None, onnx_inputs(estimator, QUERIES) | new_targets)
+
+
+def test_a_bank_has_names_beside_the_columns():
+    table = pd.DataFrame({"bank.ids": np.arange(40.0), "x": ["a", "b"] * 20})
+    reg = NONARegressor(**QUICK).fit(table, np.arange(40.0))
+    assert [*onnx_inputs(reg, table)] == ["bank.ids", "x"]
+    bank = onnx_bank(reg)
+    np.testing.assert_array_equal(bank["bank.ids_"], np.arange(40))
+    assert "bank.ids" not in bank
+    assert all(array.flags.c_contiguous for array in bank.values())
+
+
+def test_a_bank_of_too_few_rows_is_refused(tmp_path):
+    estimator = NONARegressor(n_neighbors=20, **QUICK).fit(X, Y)
+    with pytest.raises(ValueError, match=r"bank must be one of .'constant', 'input'., got 'file'"):
+        export_onnx(estimator, tmp_path / "model.onnx", bank="file")
+    with pytest.raises(ValueError, match="the bank must have 21 rows for an ONNX graph, got 19"):
+        onnx_bank(estimator.compress(19))
+    with pytest.raises(ValueError, match="weighting must look at one neighbour at a time"):
+        onnx_bank(NONARegressor(weighting="sparsemax", **QUICK).fit(X, Y))
+    with pytest.raises(TypeError, match="estimator must be one of nona_sklearn with a bank"):
+        onnx_bank(TableEncoder())
 
 
 # -- defaults, and what is refused --------------------------------------------------------------
