@@ -119,7 +119,8 @@ class DenseHead(nn.Module):
 class DenseArchitecture(NONAArchitecture):
     """The embedding of a NONA estimator under a dense head."""
 
-    neighbor_pool = "batch"  # the cheapest: the head does not use it
+    def neighbor_pool(self, of_tables):
+        return "batch"  # the cheapest: the head does not use it
 
     @classmethod
     def from_params(cls, params):

@@ -85,7 +85,8 @@ class TrendValues:
         rows = None if inputs is None else TableRows(inputs)
         return torch.from_numpy(self.trend.of_rows(ids.cpu().numpy(), rows)).to(self.like)
 
-    def __getitem__(self, rows: Tensor | slice) -> Tensor:
+    def __getitem__(self, rows: Tensor | np.ndarray | slice) -> Tensor:
+        rows = rows if isinstance(rows, slice) else torch.as_tensor(rows)
         if isinstance(rows, slice) or rows.dtype == torch.bool:
             return self.tensor[rows]
         return self.index_select(0, rows.flatten()).view(*rows.shape, self.like.shape[1])

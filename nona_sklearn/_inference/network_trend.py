@@ -139,7 +139,7 @@ class NetworkTrend(Trend):
         found for all of many rows would take more memory than the bank.
         """
         values, reach = [], []
-        for block in spans(len(positions), PREDICTED_ROWS):
+        for block in spans(len(positions), PREDICTED_ROWS) or [slice(0, 0)]:
             evaluation = self._evaluate_rows(positions[block])
             of_block, found = values_of(evaluation), evaluation.search()
             targets = self.bank.neighbors.columns[positions[block]]
@@ -147,8 +147,6 @@ class NetworkTrend(Trend):
             if found is not None and not any(part.depends_on_all for part in found):
                 similarities = torch.stack([part.similarity[:, -1] for part in found], dim=1)
                 reach.append(stored(similarities))
-        if not len(positions):
-            return self.bank.neighbors.columns[:0], None
         return torch.cat(values), torch.cat(reach) if len(reach) == len(values) else None
 
     def moved(self, ids: np.ndarray, rows: TableRows) -> Tensor:

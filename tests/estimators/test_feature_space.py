@@ -180,7 +180,7 @@ def test_a_removed_row_leaves_the_values_at_the_others(reg):
     reg.remove_neighbors(ids=[3])
     without = np.delete(np.arange(150), 3)
     assert len(reg.bank_.trend.bank) == 149
-    assert (reg.bank_.neighbors.offset.values != values[without]).any()
+    assert (reg.bank_.neighbors.offset.values[:] != values[without]).any()
 
 
 def test_a_warm_start_goes_on_with_the_networks():

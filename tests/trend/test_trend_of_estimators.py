@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from inner.data import TableRows
 from inner.inference import SHARE, _number_by_squared_error, with_numbers
-from inner.utils import one_blas_thread
+from inner.utils import one_blas_thread, threads
 from sklearn.base import clone
-from threadpoolctl import threadpool_info, threadpool_limits
+from threadpoolctl import threadpool_limits
 
 from nona_sklearn import NONAClassifier, NONARegressor, load, save
 
@@ -311,7 +311,9 @@ def test_nothing_of_a_removed_row_is_in_the_file(tmp_path):
 
 
 def blas_threads():
-    return [each["num_threads"] for each in threadpool_info() if each["user_api"] == "blas"]
+    """The number of each library that was loaded when threads were first limited."""
+    libraries = threads._controller().info()
+    return [each["num_threads"] for each in libraries if each["user_api"] == "blas"]
 
 
 def test_the_number_of_blas_threads_is_restored_by_the_last_of_several():
