@@ -21,6 +21,7 @@ BENCHMARKS = {
     "charts": ["pandas", "matplotlib"],
     "classes": ["pandas"],
     "collapse": ["pandas", "pyarrow", "transformers"],
+    "costs": [],
     "edits": ["pandas", "faiss"],
     "eligibility": ["pandas"],
     "faster": ["pandas"],

@@ -1,10 +1,9 @@
 """Fits to many rows: time, error and memory.
 
-Four tables. Processor time of 100,000 × 20 beside CatBoost's, one thread. Seconds and memory of
-10⁶ × 20, above those of the table. The error on three real tables of more than 300,000 rows, and
-HistGradientBoosting's. Rows that lie in files: a memory-mapped array and a torch Dataset of
-10⁷ × 20, two epochs of one network; peak memory includes the files' own pages, which the system
-takes back when it needs them.
+Three tables. Processor time of 100,000 × 20 beside CatBoost's, one thread. The error on three real
+tables of more than 300,000 rows, and HistGradientBoosting's. Rows that lie in files: a
+memory-mapped array and a torch Dataset of 10⁷ × 20, two epochs of one network; peak memory includes
+the files' own pages, which the system takes back when it needs them.
 """
 
 import argparse
@@ -29,10 +28,9 @@ from . import raw, real_data
 from .memory import measure_apart, peak
 from .timing import threads, timed
 
-TABLES = "time", "million", "errors", "files"
+TABLES = "time", "errors", "files"
 BASELINE, OURS = "HistGradientBoosting", "NONA"
 N_COMPARED, MOST_TIMES = 100_000, 3.0
-N_MANY, MOST_SECONDS, MOST_BYTES = 1_000_000, 900, 600
 N_TEST, SEEDS = 10_000, range(3)
 N_FILES, N_FEATURES, BLOCK = 10_000_000, 20, 100_000
 KINDS = "array", "dataset"
@@ -63,17 +61,6 @@ def compare_times(n_rows):
         error = root_mean_squared_error(y_test, model.predict(X_test))
         print(f"{name:22}{n_rows:10,}{seconds[name]:9.1f} s  RMSE {error:.4f}", flush=True)
     return seconds[OURS] / seconds["CatBoost"]
-
-
-def measure_million(n_rows):
-    """Print how much memory a default fit takes at its peak, in MB, and how many seconds."""
-    rng = np.random.default_rng(0)
-    X = rng.random((n_rows, N_FEATURES))
-    y = np.sin(np.pi * X[:, 0] * X[:, 1]) + X[:, 2] ** 2 + 0.1 * rng.standard_normal(n_rows)
-    NONARegressor(n_estimators=1, max_iter=2).fit(X[:100], y[:100])
-    before, start = peak(), time.perf_counter()
-    NONARegressor(random_state=0).fit(X, y)
-    print(peak() - before, time.perf_counter() - start)
 
 
 # -- errors --------------------------------------------------------------------------------------
@@ -204,8 +191,7 @@ def add_arguments(parser):
 def run(args):
     """Measure, print the tables, check the claims."""
     if args.measure:
-        kind, n_rows = args.measure[0], int(args.measure[1])
-        measure_million(n_rows) if kind == "million" else measure_files(kind, n_rows)
+        measure_files(args.measure[0], int(args.measure[1]))
     elif args.quick:
         run_quickly()
     else:
@@ -216,7 +202,6 @@ def run_quickly():
     """Try that the tables print, in seconds."""
     sets = {"diabetes": partial(load_diabetes, return_X_y=True, as_frame=True)}
     relative_errors(compare_errors(sets, range(2), 100))
-    measure_apart("large", "million", 200)
     compare_files(2_000, KINDS[:1])
 
 
@@ -226,12 +211,6 @@ def run_tables(args):
         ratio = compare_times(N_COMPARED)
         print(f"{OURS} / CatBoost: {ratio:.2f}")
         assert ratio <= MOST_TIMES
-    if "million" in args.tables:
-        grown, seconds = measure_apart("large", "million", N_MANY)
-        a_row = grown * 2**20 / N_MANY
-        print(f"{N_MANY:,} × {N_FEATURES}: {seconds:.0f} s, {a_row:.0f} bytes a row")
-        assert seconds <= MOST_SECONDS
-        assert a_row <= MOST_BYTES  # one network
     if "errors" in args.tables:
         sets = {"births": births, "bribes": bribes, "flights": flights}
         assert (relative_errors(compare_errors(sets, SEEDS, N_TEST)) < 1).all()

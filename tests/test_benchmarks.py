@@ -64,7 +64,16 @@ LONG = (  # two seconds and more
     ),
     *("uncertainty", "search", "fit", "onnx", "serving", "geometry", "report", "charts"),
     *("accuracy", "faster", "ablation", "collapse", "as_softmax", "weightings", "raw"),
-    *("eligibility", "stability", "structure", "places", "bank_edits", "recursion", "edits"),
+    *(
+        "eligibility",
+        "stability",
+        "structure",
+        "places",
+        "bank_edits",
+        "recursion",
+        "edits",
+        "costs",
+    ),
 )
 
 
