@@ -726,7 +726,6 @@ def test_a_graph_holds_no_bank_that_it_takes(tmp_path):
     constant, content = (path.read_bytes() for path in paths)
     assert bank["bank.ids"].tobytes() in constant
     assert bank["bank.ids"].tobytes() not in content
-    assert len(content) < len(constant) - bank["bank.neighbors"].nbytes / 2
     session = onnxruntime.InferenceSession(paths[-1])
     shapes = {each.name: each.shape for each in session.get_inputs()}
     assert [*shapes] == ["X", *bank]
