@@ -22,7 +22,7 @@ from torch.nn import functional as F
 
 from .._utils.precision import EXACT, STORED, exact, stored
 from .._utils.threads import snapshot
-from .._utils.validation import import_extra, spans
+from .._utils.validation import import_extra, in_blocks, spans
 from ..attention.functional import Pairs, count_excluded
 from ..ranking import largest, nearest_first
 from ..similarity import SIMILARITIES
@@ -398,8 +398,7 @@ class ScaledKeys(ABC):
         """Rows or queries over the scale, (n, d) in float32."""
 
     def _columns(self, rows: Tensor) -> Tensor:
-        blocks = [self._entries(self._coordinates(rows[b])) for b in spans(len(rows), 2**16)]
-        return torch.cat(blocks, dim=1)
+        return in_blocks(lambda z: self._entries(self._coordinates(z)), rows, 2**16, axis=1)
 
     def _entries(self, z: Tensor) -> Tensor:
         """What a product with queries takes of coordinates (n, d), as columns."""
@@ -429,7 +428,8 @@ class ScaledKeys(ABC):
 
 def _count_far(coordinates: Tensor) -> int:
     """Number of rows, (d, n) over their scale, without which the scale would be smaller."""
-    return int((coordinates.abs().amax(dim=0) >= 0.5).sum())
+    low, high = coordinates.aminmax(dim=0)
+    return int((torch.maximum(high, -low) >= 0.5).sum())
 
 
 class SquareKeys(ScaledKeys):
@@ -439,7 +439,9 @@ class SquareKeys(ScaledKeys):
     """
 
     def __init__(self, rows: Tensor):
-        self.center = rows.mean(dim=0, dtype=EXACT)
+        # In blocks, since the sum of float32 as float64 copies what it adds up.
+        sums = [rows[block].sum(dim=0, dtype=EXACT) for block in spans(len(rows), 2**16)]
+        self.center = torch.stack(sums).sum(dim=0) / len(rows)
         ends = torch.stack(rows.aminmax(dim=0))
         super().__init__(rows, _power_of_two((ends - self.center).abs().max()))
 

@@ -18,7 +18,7 @@ from torch import Tensor
 from .validation import is_missing, object_array, spans
 
 INEXACT = 2.0**53  # from this number, float64 does not represent all integers
-COPIED = 2**22  # entries, 32 MB: scikit-learn's copies of a table take several times its memory
+COPIED = 2**20  # entries, 8 MB: scikit-learn's copies of a table take several times its memory
 
 
 def fit_in_columns(estimator: Any, X: np.ndarray) -> tuple[list[slice], list[Any]]:

@@ -96,20 +96,21 @@ def spans(n: int, size: int) -> list[slice]:
     return [slice(start, min(start + size, n)) for start in range(0, n, size)]
 
 
-def in_blocks(function: Callable[[Any], Tensor], X: Any, size: int) -> Tensor:
+def in_blocks(function: Callable[[Any], Tensor], X: Any, size: int, axis: int = 0) -> Tensor:
     """Apply a function to blocks of `X`, of at most `size` rows, and write to one tensor.
 
-    Many small results between large temporary arrays would scatter the heap, which then grows by
-    a temporary array for each block.
+    `axis` is that of the rows in the results. Many small results between large temporary arrays
+    would scatter the heap, which then grows by a temporary array for each block.
     """
     first, *blocks = X.split(size)
     result = function(first)
     if not blocks:
         return result
-    joined, start = result.new_empty(len(X), *result.shape[1:]), len(first)
-    joined[:start] = result
+    shape = (*result.shape[:axis], len(X), *result.shape[axis + 1 :])
+    joined, start = result.new_empty(shape), len(first)
+    joined.narrow(axis, 0, start).copy_(result)
     for block in blocks:
-        joined[start : start + len(block)] = function(block)
+        joined.narrow(axis, start, len(block)).copy_(function(block))
         start += len(block)
     return joined
 
