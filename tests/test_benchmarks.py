@@ -10,9 +10,12 @@ import torch
 from scipy import sparse
 from scipy.stats import entropy
 from sklearn.base import BaseEstimator, RegressorMixin, TransformerMixin
+from sklearn.datasets import load_diabetes
 from sklearn.dummy import DummyClassifier
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler
+from sklearn.utils._testing import ignore_warnings
 
 from benchmarks import __main__ as command
 from benchmarks import scores, structure
@@ -243,8 +246,18 @@ def test_variants_that_no_parameter_reaches_predict_otherwise():
     errors = {
         variant: ablation.measure_quickly(variant, "diabetes", 0)["nrmse"]
         for variant in ("default", *ablation.OWN_CLASSES)
+        if variant != "average=False, falling epochs at the end"  # which may bring no gain
     }
     assert len({*errors.values()}) == len(errors)
+
+
+@ignore_warnings(category=ConvergenceWarning)
+def test_epochs_at_a_falling_rate_follow_the_training():
+    from benchmarks.internals import WithFallingEpochs
+
+    reg = WithFallingEpochs(n_estimators=1, max_iter=2, random_state=0, trend=None)
+    reg.fit(*load_diabetes(return_X_y=True))
+    assert len(reg.history_) == 2 + 6
 
 
 def test_scatter_on_paper():
