@@ -116,7 +116,7 @@ class Inverse:
         """Return the inverse of all rows, (n,) and (r, n)."""
         diagonal = shift + sign * np.einsum("ij,ij->j", half, half)
         every, none = np.arange(len(shift)), np.empty((len(half), 0))
-        return cls(shift, sign, half, every, diagonal, none, none[0], to_landmarks)
+        return cls(shift, sign, half, every, diagonal, none, np.empty(0), to_landmarks)
 
     @classmethod
     def from_matrix(cls, K: np.ndarray, D: np.ndarray) -> Inverse:
