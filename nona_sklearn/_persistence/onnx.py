@@ -148,10 +148,10 @@ def onnx_bank(estimator):
     >>> path = Path(tempfile.mkdtemp(), "price.onnx")
     >>> export_onnx(knn.fit(X, y), path, bank="input")
     >>> session = onnxruntime.InferenceSession(path)
-    >>> knn = knn.remove_neighbors(ids=2)
+    >>> ids = knn.add_neighbors([[85]], [430])
     >>> prediction, *_ = session.run(None, onnx_inputs(knn, [[84]]) | onnx_bank(knn))
     >>> prediction.round(), knn.predict([[84]]).round()
-    (array([375.]), array([375.]))
+    (array([415.]), array([415.]))
     """
     fitted = exportable_snapshot(estimator)
     refuse_other_heads(fitted)
