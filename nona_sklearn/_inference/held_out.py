@@ -40,6 +40,7 @@ N_NUMBERS = 1001  # from 0 to 1, of which one is chosen
 RADIUS_PAIRS = 2**22  # of rows and neighbours that are compared for a trust radius
 #: Standard errors that are taken for chance: the best epochs were chosen by the same rows.
 CHANCE = 3.0
+CONVERGED = "no change", "schedule"  # reasons to stop of a training that came to its end
 LEAST_CREDIBILITY_ROWS = 50  # of fewer rows, even good predictions are within chance
 
 
@@ -335,7 +336,7 @@ def converged_networks(history: list[dict], has_trend: bool) -> list[int]:
     return [
         i
         for i, epoch in enumerate(last)
-        if epoch["stopped"] in ("no change", "schedule") and (has_trend or "in_vain" not in epoch)
+        if epoch["stopped"] in CONVERGED and (has_trend or "in_vain" not in epoch)
     ]
 
 

@@ -522,7 +522,7 @@ class ManhattanKeys:
             if n_rows * (d - n_columns - N_SUMS) > LEAST_SAVED:
                 order = deviation.indices
                 self.columns = order[:n_columns], order[n_columns:].sort().values
-                self.largest = self._largest(rows)
+                self.largest = self._largest_sum(rows)
                 if not _slack(d, self.largest) < MOST_SLACK * deviation.values.sum():
                     self.columns, self.largest = None, torch.zeros_like(self.largest)
         self.rows = GrowingTensor(self._compared(rows))
@@ -533,8 +533,8 @@ class ManhattanKeys:
         others = exact(z[:, self.columns[1]])
         return torch.stack([others[:, i::N_SUMS].sum(dim=1) for i in range(N_SUMS)], dim=1)
 
-    def _largest(self, z: Tensor) -> Tensor:
-        return exact(self.largest) if self.columns is None else self._sums(z).abs().sum(1).amax()
+    def _largest_sum(self, z: Tensor) -> Tensor:
+        return self._sums(z).abs().sum(1).amax()
 
     def _compared(self, z: Tensor) -> Tensor:
         """What is compared of rows or queries, (n, d'), in float32."""
@@ -549,9 +549,10 @@ class ManhattanKeys:
             keys.rows = GrowingTensor(memory)
         elif n_before < len(memory):
             added = memory[n_before:]
-            if not self._largest(added) <= MOST_SCALES * self.largest:
+            largest = self._largest_sum(added)
+            if not largest <= MOST_SCALES * self.largest:
                 return None
-            keys.largest = torch.maximum(self.largest, self._largest(added))
+            keys.largest = torch.maximum(self.largest, largest)
             keys.rows = self.rows.extended(self._compared(added))
         return keys
 

@@ -70,7 +70,7 @@ class NetworkTrend(Trend):
         if bank.sources is None and len(bank) > MOST_ROWS:
             rows = np.sort(np.random.RandomState(0).permutation(len(bank))[:N_SOURCES])
             bank = bank.with_sources(bank.ids[torch.from_numpy(rows)])
-        trend = cls(network, bank, bank.targets.new_empty(0))
+        trend = cls(network, bank, None)
         left_out, reach = trend._left_out(np.arange(len(bank)))
         return replace(trend, left_out=left_out, reach=reach)
 

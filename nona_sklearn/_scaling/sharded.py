@@ -591,7 +591,7 @@ def join_shards(
 
     The values of a solved trend at the rows are computed here.
     """
-    parts, rule, has_values = [bank.neighbors for bank in banks], empty.rule, not is_solved(empty)
+    parts, rule = [bank.neighbors for bank in banks], empty.rule
     if rule is not None:
         of_banks = [bank.rule.columns for bank in banks if bank.rule is not None]
         columns = reduce(lambda joined, own: joined.with_levels(own.levels), of_banks)
@@ -602,7 +602,7 @@ def join_shards(
             if part.compared is not None
         ]
     rows = reduce(Neighbors.join, parts).searched_by("brute")
-    if not has_values:
+    if is_solved(empty):
         rows = rows.with_offset(empty.neighbors.offset)
 
     def join(name: str) -> Any:
@@ -619,9 +619,8 @@ def join_shards(
         "input_rows": join("inputs"),
     }
     joined = SelectedRows(**(vars(empty) | of_rows), queries=queries, candidates=candidates)
-    if has_values:
+    if empty.trend is None or not empty.trend.is_solved:
         return joined
-    assert empty.trend is not None
     own = TableRows(joined.input_rows)
     trend = empty.trend.covering(joined.ids.numpy(), own, joined.neighbors.with_offset(None))
     return cast(SelectedRows, joined.with_trend(trend))

@@ -26,6 +26,7 @@ from torch import Generator, Tensor, nn
 from torch.optim.lr_scheduler import CosineAnnealingLR
 from torch.utils.data import TensorDataset
 
+from .._inference.held_out import CONVERGED
 from .._network.network import NeighborNetwork
 from .._utils.random import local_seed
 from .._utils.threads import FairSemaphore, lone_threads
@@ -60,7 +61,6 @@ JUDGED_ROWS = 2**13  # most validation rows of an epoch; all rows refine the net
 TRIED_ROWS = 2**12  # least rows of the short epoch that measures the pace
 FOLLOWING_ROWS = 2**14  # refinement takes as long as an epoch on 2 n rows, or on so many
 CALIBRATING_ROWS = 2**14  # the same in a given space, whose epochs are fast
-CONVERGED = "no change", "schedule"  # reasons to stop of a training that came to its end
 RETRY_RATE = 0.15  # factor of the learning rate after a training in vain
 T = TypeVar("T")
 Trained = tuple[NeighborNetwork, list[dict]]

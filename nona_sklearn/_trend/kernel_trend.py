@@ -492,9 +492,11 @@ class KernelTrend(Trend):
             errors = rows.errors(inverse, duals)
             coefficients = inverse.to_landmarks @ (inverse.half @ y)
         # Files have this memory order, and the last digits of products depend on the order.
-        solution = [np.ascontiguousarray(part) for part in (duals, errors, coefficients)]
-        found = cls(ids, X, y, rows, kernel, center, unit, *solution)
-        return replace(found, landmarks=landmarks)
+        duals, errors, coefficients = (
+            np.ascontiguousarray(part) for part in (duals, errors, coefficients)
+        )
+        fitted = ids, X, y, rows, kernel, center, unit
+        return cls(*fitted, duals, errors, coefficients, landmarks)
 
     @cached_property
     def function(self) -> KernelFunction:

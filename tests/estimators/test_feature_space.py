@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 import torch
 from inner.estimators import trained
-from inner.inference import NetworkTrend
+from inner.inference import NetworkTrend, network_trend
 from scipy.sparse import random as random_sparse
 from scipy.spatial.distance import cdist
 from sklearn.linear_model import Ridge
@@ -181,6 +181,26 @@ def test_a_removed_row_leaves_the_values_at_the_others(reg):
     without = np.delete(np.arange(150), 3)
     assert len(reg.bank_.trend.bank) == 149
     assert (reg.bank_.neighbors.offset.values[:] != values[without]).any()
+
+
+def test_networks_predict_embedded_queries_once_in_a_bank(reg, monkeypatch):
+    """For several answers about the same queries; an edit makes another bank."""
+    predicted = []
+    values_of = network_trend.values_of
+
+    def counted(evaluation):
+        predicted.append(len(evaluation))
+        return values_of(evaluation)
+
+    monkeypatch.setattr(network_trend, "values_of", counted)
+    queries = reg.embed(NEW)
+    predictions = reg.predict(queries)
+    reg.predict_quantiles(queries, [0.5])
+    reg.explain(queries)
+    assert predicted == [20]
+    reg.remove_neighbors(ids=[3])
+    assert (reg.predict(queries) != predictions).any()
+    assert predicted.count(20) == 2
 
 
 def test_a_warm_start_goes_on_with_the_networks():

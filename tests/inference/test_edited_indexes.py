@@ -13,8 +13,8 @@ from inner.inference import (
     MaskExclusion,
     SharedRows,
     exact_keys,
-    few_rows_by_some_columns,
     make_index,
+    searched,
 )
 
 D = 3
@@ -42,10 +42,8 @@ graphs = pytest.mark.parametrize("similarity", ALGORITHMS["hnsw"])
 @pytest.fixture(scope="module")
 def similarity(request):
     """A similarity, whose index compares some columns first of however few rows."""
-    with pytest.MonkeyPatch.context() as patch:
-        if request.param.endswith("columns"):
-            few_rows_by_some_columns(patch)
-        yield request.param.split(",")[0]
+    with searched(request.param) as name:
+        yield name
 
 
 def stored(rows):

@@ -12,8 +12,8 @@ from inner.inference import (
     TransformerIndex,
     TreeIndex,
     check_algorithm,
-    few_rows_by_some_columns,
     make_index,
+    searched,
 )
 from sklearn.neighbors import KNeighborsTransformer, RadiusNeighborsTransformer
 
@@ -34,10 +34,8 @@ exact_indexes = pytest.mark.parametrize(
 @pytest.fixture(scope="module")
 def algorithm(request):
     """The name of an algorithm, which compares some columns first of however few rows."""
-    with pytest.MonkeyPatch.context() as patch:
-        if request.param.endswith("columns"):
-            few_rows_by_some_columns(patch)
-        yield request.param.split(",")[0]
+    with searched(request.param) as name:
+        yield name
 
 
 def oracle(similarity, query, rows, k):

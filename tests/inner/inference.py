@@ -1,5 +1,9 @@
 """Neighbours, the bank, indexes and what an `Evaluation` answers, for tests of ``_inference``."""
 
+from contextlib import contextmanager
+
+import pytest
+
 from nona_sklearn._inference import (
     calibration,
     evaluation,
@@ -74,8 +78,11 @@ from nona_sklearn._inference.relations import WINDOW, Relation, related_factor
 from nona_sklearn._inference.shared_rows import GrowingTensor, SharedRows
 
 
-def few_rows_by_some_columns(patch):
-    """Make l1 compare some columns first, however few the rows and columns are."""
+@contextmanager
+def searched(name):
+    """Yield a name without "by some columns", by which l1 compares these first of any rows."""
     few = {"LEAST_SAVED": 0, "SHARE_OF_COLUMNS": 0.3, "N_SUMS": 1, "N_CANDIDATES": 2}
-    for name, value in few.items():
-        patch.setattr(index, name, value)
+    with pytest.MonkeyPatch.context() as patch:
+        for constant, value in few.items() if name.endswith("by some columns") else ():
+            patch.setattr(index, constant, value)
+        yield name.split(",")[0]
