@@ -194,7 +194,10 @@ def columns_at(X: Any, numbers: list[int]) -> Any:
     """Return the columns of an array or a frame that have these numbers, in this order."""
     if isinstance(X, np.ndarray):
         return X[:, numbers]
-    return nw.from_native(X, eager_only=True)[:, numbers].to_native()
+    frame = nw.from_native(X, eager_only=True)
+    if frame.implementation.is_polars():  # by numbers, a column named "" gets another name
+        return frame[:, [frame.columns[j] for j in numbers]].to_native()
+    return frame[:, numbers].to_native()
 
 
 def without_columns(X: Any, numbers: Sequence[int]) -> Any:
@@ -229,16 +232,16 @@ def gather_cells(X: Any, rows: np.ndarray) -> Any:
         return type(X)(gather_cells(X.toarray(), rows))
     if isinstance(X, np.ndarray):
         return np.take_along_axis(X, rows, axis=0)
-    frame = nw.maybe_reset_index(nw.from_native(X, eager_only=True))
     together: dict[bytes, list[int]] = {}  # columns whose cells come from the same rows
     for j, chosen in enumerate(rows.T):
         together.setdefault(chosen.tobytes(), []).append(j)
-    parts = [
-        nw.maybe_reset_index(frame[:, numbers][np.frombuffer(chosen, rows.dtype).tolist()])
-        for chosen, numbers in together.items()
-    ]
+    parts = []
+    for chosen, numbers in together.items():
+        columns = nw.from_native(columns_at(X, numbers), eager_only=True)
+        cells = columns[np.frombuffer(chosen, rows.dtype).tolist()]
+        parts.append(nw.maybe_reset_index(cells))
     order = np.argsort(np.concatenate([*together.values()])).tolist()
-    return nw.concat(parts, how="horizontal")[:, order].to_native()
+    return columns_at(nw.concat(parts, how="horizontal").to_native(), order)
 
 
 def exchange_column(X: Any, rows: np.ndarray, column: int, donors: np.ndarray) -> Any:

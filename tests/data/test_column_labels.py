@@ -16,6 +16,7 @@ from nona_sklearn import (
     load,
     save,
 )
+from nona_sklearn._utils.tables import gather_cells
 
 pd = pytest.importorskip("pandas")
 pl = pytest.importorskip("polars")
@@ -166,6 +167,16 @@ def test_libraries_share_names():
     by_number = clone(KNN).fit(frame([0, 1, 2]), Y)
     with pytest.raises(ValueError, match="feature names should match"):
         by_number.predict(pl.DataFrame(A, schema=["0", "1", "2"]))
+
+
+@pytest.mark.parametrize("library", [pd, pl])
+def test_an_empty_string_is_a_name(library):
+    X = library.DataFrame({"a": A[:, 0], "": A[:, 1]})
+    reg = clone(KNN).fit(X, Y)
+    np.testing.assert_array_equal(reg.predict(X[["", "a"]]), reg.predict(X))
+    mixed = gather_cells(X, np.array([[1, 0], [2, 2]]))
+    assert [*mixed.columns] == ["a", ""]
+    np.testing.assert_array_equal(mixed.to_numpy(), [[A[1, 0], A[0, 1]], A[2, :2]])
 
 
 def test_categories_and_times_are_found_by_label():
