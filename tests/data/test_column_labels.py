@@ -16,7 +16,6 @@ from nona_sklearn import (
     load,
     save,
 )
-from nona_sklearn._utils.tables import gather_cells
 
 pd = pytest.importorskip("pandas")
 pl = pytest.importorskip("polars")
@@ -174,9 +173,6 @@ def test_an_empty_string_is_a_name(library):
     X = library.DataFrame({"a": A[:, 0], "": A[:, 1]})
     reg = clone(KNN).fit(X, Y)
     np.testing.assert_array_equal(reg.predict(X[["", "a"]]), reg.predict(X))
-    mixed = gather_cells(X, np.array([[1, 0], [2, 2]]))
-    assert [*mixed.columns] == ["a", ""]
-    np.testing.assert_array_equal(mixed.to_numpy(), [[A[1, 0], A[0, 1]], A[2, :2]])
 
 
 def test_categories_and_times_are_found_by_label():
