@@ -35,6 +35,7 @@ SLOW_PAGES = {
 # Examples that start right after the tests that are marked `first`, in this order.
 FIRST_PAGES = ["/displays", "regressors.py", ".md"]
 
+N_QUICK_CASES = 2  # of each parametrised test; the further ones are slow
 SLOW_LIMIT = 1200  # seconds; the limit of the others is in pyproject.toml
 N_THREADS = int(os.environ["OMP_NUM_THREADS"])
 
@@ -119,37 +120,45 @@ def start_order(item):
     return next((i for i, page in enumerate(FIRST_PAGES) if page in file), len(FIRST_PAGES))
 
 
-def select_cases(config, items):
-    """Deselect all but some cases of each parametrised test, the same in each process."""
+def further_cases(items, n_cases, seed):
+    """The cases of each parametrised test beyond some random ones, the same in each process."""
     tests = defaultdict(list)
     for item in items:
         if not item.get_closest_marker("every_case"):
             tests[item.nodeid.partition("[")[0]].append(item)
-    n_cases, seed = config.getoption("--cases"), config.getoption("--perturb")
-    left_out = []
+    further = set()
     for name, cases in tests.items():
         random.Random(f"{name} {seed}").shuffle(cases)
-        left_out += cases[n_cases:]
-    config.hook.pytest_deselected(items=left_out)
-    gone = {*left_out}
-    items[:] = [item for item in items if item not in gone]
+        cases.sort(key=is_slow)
+        further.update(cases[n_cases:])
+    return further
+
+
+def is_slow(item):
+    return item.get_closest_marker("slow") is not None
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
-    """Mark pages and docstrings, skip slow tests unless they are selected, and sort."""
-    if config.getoption("--cases") is not None:
-        select_cases(config, items)
-    selected = "slow" in config.getoption("markexpr")
+    """Mark pages, docstrings and slow cases, skip what is slow unless it is selected, and sort."""
     for item in items:
         if isinstance(item, pytest.DoctestItem):
             item.add_marker(pytest.mark.example)
         if item.path.name in SLOW_PAGES:
             item.add_marker(pytest.mark.slow)
-        if item.get_closest_marker("slow"):
-            item.add_marker(pytest.mark.timeout(SLOW_LIMIT))
-            if not selected and not is_named(item, config):
-                item.add_marker(pytest.mark.skip(reason="slow: ask for it with -m slow"))
+    n_cases = config.getoption("--cases")
+    if n_cases is None:
+        for item in further_cases(items, N_QUICK_CASES, None):
+            item.add_marker(pytest.mark.slow)
+    else:
+        left_out = further_cases(items, n_cases, config.getoption("--perturb"))
+        config.hook.pytest_deselected(items=[*left_out])
+        items[:] = [item for item in items if item not in left_out]
+    selected = "slow" in config.getoption("markexpr")
+    for item in filter(is_slow, items):
+        item.add_marker(pytest.mark.timeout(SLOW_LIMIT))
+        if not selected and not is_named(item, config):
+            item.add_marker(pytest.mark.skip(reason="slow: ask for it with -m slow"))
     items.sort(key=start_order)
 
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from inner.estimators import fitting
 
-from conftest import PERTURBATION, perturb_starts
+from conftest import N_QUICK_CASES, PERTURBATION, perturb_starts
 
 ROOT = Path(__file__).parents[1]
 
@@ -171,7 +171,12 @@ def test_some_cases_of_each_test_depend_on_the_seed_alone(pytester, monkeypatch)
         found = [line for line in done.outlines if "::" in line]
         return {line for line in found if "::test_cases[" in line}, len(found)
 
-    assert names() == (mock.ANY, 26)
+    assert names("-m", "slow or not slow") == (mock.ANY, 26)
+    quick, n_tests = names("-m", "not slow")
+    assert (len(quick), n_tests) == (N_QUICK_CASES, N_QUICK_CASES + 6)
+    further, n_tests = names("-m", "slow", "--perturb=1")
+    assert (len(further), n_tests) == (20 - N_QUICK_CASES, 20 - N_QUICK_CASES)
+    assert not quick & further
     some, n_tests = names("--cases=3")
     assert (len(some), n_tests) == (3, 9)
     assert names("--cases=3") == (some, n_tests)

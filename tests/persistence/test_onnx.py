@@ -160,15 +160,11 @@ def test_the_graph_of_each_estimator_agrees(estimator, y):
     assert_agrees(fitted(estimator, y), None, QUERIES[:1], QUERIES)
 
 
-def test_the_file_of_a_classifier_agrees(tmp_path):
-    assert_agrees(fitted(*EACH["classes"]), tmp_path, QUERIES[:1], QUERIES)
-
-
 @pytest.mark.slow  # five seconds each
 @pytest.mark.parametrize(
     "name",
     [
-        *("several", "soft", "as in the papers", "trend", "trend of classes"),
+        *("several", "soft", "as in the papers", "classes", "trend", "trend of classes"),
         *("k of two", "soft k", "sparse", "ranks"),
     ],
 )

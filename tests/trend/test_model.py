@@ -161,6 +161,7 @@ def test_its_own_random_state_stays():
     np.testing.assert_array_equal(fit(model).values, fit(model, seed=1).values)
 
 
+@pytest.mark.slow
 def test_processes_change_nothing():
     model = RandomForestRegressor(3)
     np.testing.assert_array_equal(fit(model).values, fit(model, n_jobs=2).values)
