@@ -332,7 +332,8 @@ OF_LARGE_TABLES = {
     "neighbor_pool": "near",
     "learning_rate": "cosine",
 }
-N_EPOCHS_OF_LARGE = 16  # of 65,536 rows
+#: Passes over so many rows, within some epochs of 65,536 rows.
+N_PASSES_OF_LARGE, LEAST_EPOCHS_OF_LARGE, MOST_EPOCHS_OF_LARGE = 10, 16, 200
 OF_CLASSES = OF_TABLES | {"learning_rate_init": 0.01}  # classes are memorised sooner
 #: Values with a trend: its share of predictions needs neither many networks nor late epochs.
 BESIDE_TREND, N_NETWORKS_BESIDE_TREND = {"n_iter_no_change": 3}, 2
