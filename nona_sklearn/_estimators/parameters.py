@@ -80,7 +80,7 @@ class TrainingOptions(Documented, BaseEstimator):
     learning_rate : {'auto', 'constant', 'cosine'}, default='auto'
         How the learning rate changes. 'cosine': it decreases to 0 over `max_iter` epochs, by half
         a cosine, and training stops early only if `n_iter_no_change` is set. 'auto': 'constant';
-        for a table with more than 65,536 rows 'cosine', over 16 epochs.
+        for a table with more than 65,536 rows 'cosine', over ten passes, but 16 to 200 epochs.
 
     learning_rate_init : float or 'auto', default='auto'
         Learning rate of AdamW. 'auto': 0.02; for classes, with a feature extractor and for a
