@@ -18,6 +18,7 @@ from .._data.source import RowsSource, SmoothClipScaler, Source, SparseEncoder, 
 from .._data.table_encoder import TableEncoder
 from .._inference.held_out import KEPT, SHARE, SHARE_IN_TREND, Blend
 from .._inference.index import ALGORITHMS, check_algorithm, most_found, refuse_too_few
+from .._inference.network_trend import count_sources
 from .._network.extractor import (
     ExtractorEmbedding,
     FeatureExtractor,
@@ -26,7 +27,7 @@ from .._network.extractor import (
     supervised_components,
 )
 from .._network.network import NeighborNetwork
-from .._training.loop import TrainingConfig, check_callbacks, count_networks
+from .._training.loop import EPOCH_ROWS, TrainingConfig, check_callbacks, count_networks
 from .._training.net import LARGE, STEPS_OF_CLASSES
 from .._trend.model_trend import check_model
 from .._utils.threads import cached_property
@@ -36,10 +37,12 @@ from ..weighting import Weighting, make_weighting
 from .parameters import (
     BESIDE_TREND,
     FEATURES,
+    LEAST_EPOCHS_OF_LARGE,
     LEAST_ROWS,
-    N_EPOCHS_OF_LARGE,
+    MOST_EPOCHS_OF_LARGE,
     N_NEIGHBORS,
     N_NETWORKS_BESIDE_TREND,
+    N_PASSES_OF_LARGE,
     OF_CLASSES,
     OF_EXTRACTORS,
     OF_LARGE_TABLES,
@@ -278,13 +281,16 @@ class Architecture:
         params, options, automatic = self.params, self.options, dict(self.automatic)
         if self.trend is not None:
             automatic |= self.automatic_beside_trend
+        n_sources = None
         if n_rows > LARGE:
             automatic |= self.automatic_of_large
+            n_sources = count_sources(n_rows) if self.among_features else None  # as a trend
         settings = {name: getattr(options, name) for name in RESOLVED}
         settings |= {name: automatic[name] for name in RESOLVED if settings[name] == "auto"}
         schedule, n_scheduled = options.learning_rate, params.max_iter
         if schedule == "auto" and (schedule := automatic["learning_rate"]) == "cosine":
-            n_scheduled = N_EPOCHS_OF_LARGE
+            n_epochs = math.ceil(N_PASSES_OF_LARGE * n_rows / EPOCH_ROWS)
+            n_scheduled = min(max(n_epochs, LEAST_EPOCHS_OF_LARGE), MOST_EPOCHS_OF_LARGE)
         if schedule == "cosine":
             settings["n_scheduled"] = n_scheduled
             if options.n_iter_no_change == "auto":
@@ -305,6 +311,7 @@ class Architecture:
             retries=self.retries,
             falls_back=self.may_fall_back and self.n_neighbors in (None, "auto"),
             callbacks=check_callbacks(options.callbacks),
+            n_sources=n_sources,
             **settings,
         )
 

@@ -34,7 +34,7 @@ from .._inference.held_out import (
     fit_share,
 )
 from .._inference.neighbors import LabelExclusion, Neighbors, Offset, RuleExclusion, UnknownLevels
-from .._inference.network_trend import NetworkTrend
+from .._inference.network_trend import NetworkTrend, with_drawn_sources
 from .._inference.relations import rows_for_levels, shares_of_unknown
 from .._network.network import NeighborNetwork, average, embed
 from .._training.loop import (
@@ -210,8 +210,11 @@ def fit_bank(estimator: Any, training: Training) -> tuple[NeighborNetwork, Neigh
     architecture, data, targets = training.architecture, training.data, training.targets
     network, config = training.network, training.config
     bank = _make_bank(training, estimator.algorithm)
-    too_far = bank.embeddings.abs() > largest_entry(bank.embeddings)  # distances would overflow
-    check_convergence([bank.embeddings.masked_fill(too_far, math.inf)], config)
+    if training.feature_weights is not None:  # the networks will be a trend
+        bank = with_drawn_sources(bank)
+    ends = torch.stack(bank.embeddings.aminmax())  # NaN, if any is
+    too_far = ends.abs() > largest_entry(bank.embeddings)  # distances would overflow
+    check_convergence([ends.masked_fill(too_far, math.inf)], config)
     (evaluation,) = bank.evaluate(network.head, leave_out="group").without_isolated()
     some = evaluation[np.arange(min(CHECKED, len(evaluation)))]
     check_convergence([some.mean()], config)
@@ -594,7 +597,9 @@ def find_among_features(
         offset=Offset(trend.left_out, blend.share, blend.kept),
     )
     rule = training.data.rule
-    return weighted, replace(bank, neighbors=neighbors, trend=trend, input_rows=X, rule=rule)
+    return weighted, replace(
+        bank, neighbors=neighbors, trend=trend, input_rows=X, rule=rule, sources=None
+    )
 
 
 def _unknown_levels(training: Training, bank: NeighborBank) -> UnknownLevels | None:

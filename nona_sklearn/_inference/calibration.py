@@ -22,6 +22,7 @@ from .._utils.precision import exact
 from .distribution import N_ERRORS, Calibration, GridValues, Noise, Noisy, weighted_mean
 from .held_out import (
     ERROR_PAIRS,
+    LEAST_ERROR_ROWS,
     Unseen,
     ValidationRows,
     n_rows_for,
@@ -207,7 +208,8 @@ def calibrate_on_bank(
         rows = np.arange(len(bank))
         if n_latest is not None and bank.neighbors.times is not None:
             rows = bank.neighbors.times.cpu().numpy().argsort(kind="stable")[-n_latest:]
-        rows = np.random.RandomState(0).permutation(rows)[: n_rows_for(len(bank), ERROR_PAIRS)]
+        n_rows = n_rows_for(len(bank), ERROR_PAIRS, LEAST_ERROR_ROWS)
+        rows = np.random.RandomState(0).permutation(rows)[:n_rows]
     evaluation, rows = bank.evaluate_rows(head, rows).without_isolated(rows)
     if len(rows) == 0:  # without a known error, the distribution of the targets
         return Calibration()

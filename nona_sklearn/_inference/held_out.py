@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     from .bank import NeighborBank
     from .evaluation import Evaluation
 
-ERROR_PAIRS, LEAST_ROWS = 2**26, 100  # a few tenths of a second
+LEAST_ROWS = 100  # evaluated, however many neighbours there are
+ERROR_PAIRS, LEAST_ERROR_ROWS = 2**26, 500  # a few tenths of a second for most tables
 N_NUMBERS = 1001  # from 0 to 1, of which one is chosen
 RADIUS_PAIRS = 2**22  # of rows and neighbours that are compared for a trust radius
 #: Standard errors that are taken for chance: the best epochs were chosen by the same rows.
@@ -110,7 +111,7 @@ def predict_held_out(
             result.append(kept)
         return result
     networks = split_networks(head, bank)
-    n_rows = n_rows_for(len(bank), ERROR_PAIRS) // len(networks) + 1
+    n_rows = n_rows_for(len(bank), ERROR_PAIRS, LEAST_ERROR_ROWS) // len(networks) + 1
     for (network_head, network_bank), (_, valid, limits) in zip(networks, unseen, strict=True):
         assert valid is not None  # either all networks have validation rows or none
         order = valid[:n_rows].argsort()
@@ -143,9 +144,9 @@ def split_networks(
     ]
 
 
-def n_rows_for(n_neighbors: int, n_pairs: int) -> int:
+def n_rows_for(n_neighbors: int, n_pairs: int, least: int = LEAST_ROWS) -> int:
     """Number of rows to evaluate for about `n_pairs` pairs."""
-    return max(LEAST_ROWS, n_pairs // n_neighbors)
+    return max(least, n_pairs // n_neighbors)
 
 
 def _weights_of(held_out: list[HeldOut], bank: NeighborBank, unseen: Unseen) -> Tensor | None:
@@ -238,7 +239,8 @@ def fit_trust_radius(head: NONAHead | AverageHead, bank: NeighborBank) -> Neighb
 
 def with_numbers(bank: NeighborBank, **numbers: Any) -> NeighborBank:
     """A bank whose trend has these numbers: see `Offset`."""
-    return replace(bank, neighbors=bank.neighbors.with_numbers(**numbers))
+    sources = None if bank.sources is None else with_numbers(bank.sources, **numbers)
+    return replace(bank, neighbors=bank.neighbors.with_numbers(**numbers), sources=sources)
 
 
 def _number_by_squared_error(

@@ -41,7 +41,8 @@ ALGORITHMS = {
 METRICS = {"l2": "euclidean", "l1": "manhattan", "cosine": "cosine"}
 MOST_DIMENSIONS_OF_TREE = 5  # for 'auto': with more, comparing all rows is as fast
 MARGIN = 3  # candidates beyond the k-th: they show whether another row could be as near
-COMPARED_PAIRS = 2**21  # queries times rows that are compared at a time
+COMPARED_PAIRS, LEAST_COMPARED = 2**21, 4  # queries times rows that are compared at a time
+BLOCK = 2**16  # rows of which keys are made at a time
 CANDIDATE_NUMBERS = 2**22  # numbers of gathered candidates at a time
 FEW_MORE = 4  # times as many rows as are needed, of which enough are mostly admitted
 SEARCHED = 64  # times as many rows as are found, or to find them takes longer than a mask
@@ -258,7 +259,7 @@ class BruteIndex(Index):
         return self._keys
 
     def n_queries_at_once(self, k: int) -> int:
-        fitting = max(16, COMPARED_PAIRS // max(1, len(self)))
+        fitting = max(LEAST_COMPARED, COMPARED_PAIRS // max(1, len(self)))
         return min(super().n_queries_at_once(k), fitting)
 
     def query(
@@ -398,7 +399,7 @@ class ScaledKeys(ABC):
         """Rows or queries over the scale, (n, d) in float32."""
 
     def _columns(self, rows: Tensor) -> Tensor:
-        return in_blocks(lambda z: self._entries(self._coordinates(z)), rows, 2**16, axis=1)
+        return in_blocks(lambda z: self._entries(self._coordinates(z)), rows, BLOCK, axis=1)
 
     def _entries(self, z: Tensor) -> Tensor:
         """What a product with queries takes of coordinates (n, d), as columns."""
@@ -516,7 +517,8 @@ class ManhattanKeys:
         self.largest = exact(rows.new_zeros(()))  # of the sums
         n_rows, d = rows.shape
         if n_rows * d > LEAST_SAVED:
-            deviation = (rows - rows.mean(dim=0)).abs().mean(dim=0).sort(descending=True)
+            some = rows[:: max(1, n_rows // BLOCK)]
+            deviation = (some - some.mean(dim=0)).abs().mean(dim=0).sort(descending=True)
             share = deviation.values.cumsum(0) / deviation.values.sum()
             n_columns = int((share < SHARE_OF_COLUMNS).sum()) + 1
             if n_rows * (d - n_columns - N_SUMS) > LEAST_SAVED:
@@ -534,13 +536,16 @@ class ManhattanKeys:
         return torch.stack([others[:, i::N_SUMS].sum(dim=1) for i in range(N_SUMS)], dim=1)
 
     def _largest_sum(self, z: Tensor) -> Tensor:
-        return self._sums(z).abs().sum(1).amax()
+        return torch.stack(
+            [self._sums(some).abs().sum(1).amax() for some in z.split(BLOCK)]
+        ).amax()
 
     def _compared(self, z: Tensor) -> Tensor:
         """What is compared of rows or queries, (n, d'), in float32."""
         if self.columns is None:
             return z
-        return torch.cat([z[:, self.columns[0]], stored(self._sums(z))], dim=1)
+        own = self.columns[0]
+        return in_blocks(lambda z: torch.cat([z[:, own], stored(self._sums(z))], 1), z, BLOCK)
 
     def after_edits(self, memory: Tensor, n_before: int, removed: Tensor) -> ManhattanKeys | None:
         """Keys of rows in memory, of which the first have keys; None: of much larger ones."""

@@ -33,11 +33,27 @@ from .weighted_rows import WeightedRows
 #: memory.
 DENSE_ROWS = 3000
 ARRAYS = "left_out", "reach"  # in a file
-#: Networks predict from all rows of a bank up to this size, and from so many random rows of a
-#: larger one: more hardly change the trend, and to compare all rows with all takes too long.
-MOST_ROWS, N_SOURCES = 2**16, 2**14
+#: Networks predict from all rows of a bank up to this size, and from a quarter of a larger one,
+#: within a limit: to compare all rows with all takes too long.
+MOST_ROWS, ROWS_A_SOURCE, MOST_SOURCES = 2**16, 4, 2**16
 PREDICTED_ROWS = 2**15  # rows at a time
 MOST_CHANGED = 64  # if more than one of so many rows has come or left, all are predicted anew
+
+
+def count_sources(n_rows: int) -> int:
+    """Return from how many rows of a large bank networks predict, as a trend."""
+    return min(n_rows // ROWS_A_SOURCE, MOST_SOURCES)
+
+
+def with_drawn_sources(bank: NeighborBank) -> NeighborBank:
+    """Return a bank of many rows with random ones as sources, unless it has enough of them."""
+    n_sources = count_sources(len(bank))
+    if bank.sources is not None and len(bank.sources) < n_sources // 2:
+        bank = replace(bank, sources=None)
+    if bank.sources is not None or len(bank) <= MOST_ROWS:
+        return bank
+    rows = np.sort(np.random.RandomState(0).permutation(len(bank))[:n_sources])
+    return bank.with_sources(bank.ids[torch.from_numpy(rows)])
 
 
 @storable
@@ -65,12 +81,7 @@ class NetworkTrend(Trend):
     @classmethod
     def from_bank(cls, network: NeighborNetwork, bank: NeighborBank) -> NetworkTrend:
         """Predict the rows of a bank, each without itself or its group."""
-        if bank.sources is not None and len(bank.sources) < N_SOURCES // 2:
-            bank = replace(bank, sources=None)
-        if bank.sources is None and len(bank) > MOST_ROWS:
-            rows = np.sort(np.random.RandomState(0).permutation(len(bank))[:N_SOURCES])
-            bank = bank.with_sources(bank.ids[torch.from_numpy(rows)])
-        trend = cls(network, bank, None)
+        trend = cls(network, with_drawn_sources(bank), None)
         left_out, reach = trend._left_out(np.arange(len(bank)))
         return replace(trend, left_out=left_out, reach=reach)
 
@@ -322,7 +333,7 @@ class NetworkTrend(Trend):
         is_small = (len(gone) + len(added)) * MOST_CHANGED <= len(sources)
         beside = bank.trend
         is_solved_anew = beside is not None and beside.is_solved and beside is not before.trend
-        is_small &= bank.sources is None or len(bank.sources) >= N_SOURCES // 2
+        is_small &= bank.sources is None or len(bank.sources) >= count_sources(len(bank)) // 2
         if self.reach is None or not is_small:
             return NetworkTrend.from_bank(self.network, bank)
         left_out = None

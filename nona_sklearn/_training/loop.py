@@ -99,6 +99,7 @@ class TrainingConfig:
     # with few parameters does not memorise the rows.
     refine_on_training: bool = False
     n_neighbors: Sequence[int] = ()  # candidates for the refinement; empty: no change
+    n_sources: int | None = None  # training rows to refine beside, the first ones; None: all
     # Epochs over which the learning rate decreases to 0 by half a cosine (Loshchilov and Hutter,
     # "SGDR", 2017), after which training ends; None: the rate is constant.
     n_scheduled: int | None = None

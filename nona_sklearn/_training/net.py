@@ -70,7 +70,7 @@ class DatasetPool:
         """Return the evaluation of the network at queries (q,), given by index."""
         rows = torch.cat([queries, self.draw(queries)])
         query, embeddings = self.embed(network, queries, rows)
-        neighbors = self._as_neighbors(stored(embeddings), rows)
+        neighbors = self.as_neighbors(stored(embeddings), rows)
         exclusion = self.excluded_in_training(queries, rows)
         return Evaluation(network.head, neighbors, stored(query), exclusion)
 
@@ -97,7 +97,7 @@ class DatasetPool:
         embeddings = network.embedding(self.X[rows])
         return embeddings[: len(queries)], embeddings
 
-    def _as_neighbors(self, embeddings: Tensor, rows: Tensor | slice) -> Neighbors:
+    def as_neighbors(self, embeddings: Tensor, rows: Tensor | slice) -> Neighbors:
         """Return embedded rows as neighbours, with values and prior weights."""
         prior = None if self.log_prior is None else self.log_prior[rows]
         return Neighbors(embeddings, self.values[rows], prior)
@@ -107,7 +107,7 @@ class DatasetPool:
 
         With all rows as neighbours, validation would soon cost more than training.
         """
-        return self._as_neighbors(network.embed(self.X[: self.size]), slice(self.size))
+        return self.as_neighbors(network.embed(self.X[: self.size]), slice(self.size))
 
     def excluded_in_training(self, queries: Tensor, rows: Tensor | slice) -> Exclusion:
         """Return the exclusion of a query's row or group, and of rows that are near in time."""
@@ -150,21 +150,14 @@ class NearPool(BatchPool):
         Projection Trees and Low Dimensional Manifolds", 2008), in random order.
         """
         z = network.head.metric_part(network.embed(self.X))
-        n, generator = len(z), self.generator
-        order, cell = torch.randperm(n, generator=generator).to(z.device), z.new_zeros(n).long()
-        n_levels = max(0, int(math.log2(n / CELL)))
-        for level in range(n_levels):  # halve every cell at the median along a direction
-            directions = torch.randn(2**level, z.shape[1], generator=generator).to(z)
-            along = torch.cat(
-                [
-                    (z[order[block]] * directions[cell[block]]).sum(dim=1)
-                    for block in spans(n, 2**16)
-                ]
-            )
-            by_direction = along.argsort()
-            order = order[by_direction[cell[by_direction].argsort(stable=True)]]
-            cell = torch.arange(n, device=z.device) * 2 ** (level + 1) // n
-        cells = order.split(cell.bincount().tolist())
+        generator = self.generator
+        cells = [torch.randperm(len(z), generator=generator).to(z.device)]
+        while len(cells[-1]) >= 2 * CELL:  # halve every cell at the median along a direction
+            halves: list[Tensor] = []
+            for rows in cells:
+                along = z[rows] @ torch.randn(z.shape[1], generator=generator).to(z)
+                halves += rows[along.argsort(stable=True)].tensor_split(2)
+            cells = halves
         return [cells[i] for i in torch.randperm(len(cells), generator=generator)]
 
 
@@ -189,7 +182,7 @@ class MemoryPool(DatasetPool):
 
     def neighbors(self, network: NeighborNetwork) -> Neighbors:
         self.memory = network.embed(self.X)
-        return self._as_neighbors(self.memory[: self.size], slice(self.size))
+        return self.as_neighbors(self.memory[: self.size], slice(self.size))
 
 
 #: Pools by the names that the parameter `neighbor_pool` accepts.

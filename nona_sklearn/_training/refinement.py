@@ -11,7 +11,6 @@ import torch
 from torch import Generator, Tensor, nn
 
 from .._inference.evaluation import Evaluation
-from .._inference.neighbors import Neighbors
 from .._utils.precision import exact
 from ..attention.head import ClassHead, NONAHead, prior_mean
 from ..losses import NEGLIGIBLE_LOSS
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
 
 REFINE_ENTRIES = 2**24  # query-neighbour pairs per candidate
 ALONE_ENTRIES = 2**22  # the same for training rows as queries; few parameters need few pairs
+LEAST_EVALUATED = 256  # queries, however many neighbours there are
 
 #: Share of the best loss by which the loss of fewer neighbours may be higher, if one standard
 #: error is less. On few validation rows, a standard error is too small as a tolerance.
@@ -51,7 +51,8 @@ def refine_on_bank(
     refines = valid is not None or by_training
     if not (head.n_adjusted or refines):
         return 1.0
-    evaluation, rows = evaluate_on_bank(network, pool, train, valid, pool.generator)
+    some = slice(config.n_sources)
+    evaluation, rows = evaluate_on_bank(network, pool, train, valid, some, pool.generator)
     if head.n_adjusted:
         head.fit_trust_radius(evaluation.distances())
     truth = rows.residuals, *rows.weights
@@ -69,27 +70,28 @@ def evaluate_on_bank(
     pool: DatasetPool,
     train: Sample,
     valid: Sample | None,
+    some: slice,
     generator: Generator,
 ) -> tuple[Evaluation, Sample]:
-    """Return the evaluation of validation rows, or left-out training rows, on all training rows.
+    """Return the evaluation of validation rows, or left-out training rows, on some training rows.
 
     The evaluated rows are returned as well. They are the first of the validation rows, which must
     be shuffled, or a random part of the training rows.
     """
-    neighbors = Neighbors(network.embed(pool.X), pool.values, pool.log_prior)
+    neighbors = pool.as_neighbors(network.embed(pool.X[some]), some)
     n_queries = how_many(len(neighbors), held_out=valid is not None)
     if valid is not None:
         valid = valid[:n_queries]
-        exclusion = pool.excluded_in_validation(valid, slice(None))
+        exclusion = pool.excluded_in_validation(valid, some)
         return Evaluation(network.head, neighbors, network.embed(valid.X), exclusion), valid
-    rows = torch.randperm(len(neighbors), generator=generator)[:n_queries].to(pool.labels.device)
-    itself = pool.excluded_in_training(rows, slice(None))
-    return Evaluation(network.head, neighbors, neighbors.embeddings[rows], itself), train[rows]
+    rows = torch.randperm(len(train), generator=generator)[:n_queries].to(pool.labels.device)
+    itself = pool.excluded_in_training(rows, some)
+    return Evaluation(network.head, neighbors, network.embed(pool.X[rows]), itself), train[rows]
 
 
 def how_many(n_neighbors: int, held_out: bool) -> int:
     """Return the number of rows to evaluate, held out or in the bank."""
-    return max(1, (REFINE_ENTRIES if held_out else ALONE_ENTRIES) // n_neighbors)
+    return max(LEAST_EVALUATED, (REFINE_ENTRIES if held_out else ALONE_ENTRIES) // n_neighbors)
 
 
 def refine(

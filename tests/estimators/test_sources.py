@@ -29,7 +29,8 @@ CASES = {
 def few_rows(monkeypatch):
     """So few rows that there are many."""
     monkeypatch.setattr(network_trend, "MOST_ROWS", MOST)
-    monkeypatch.setattr(network_trend, "N_SOURCES", SOURCES)
+    monkeypatch.setattr(network_trend, "ROWS_A_SOURCE", 1)
+    monkeypatch.setattr(network_trend, "MOST_SOURCES", SOURCES)
 
 
 @pytest.fixture(params=CASES)

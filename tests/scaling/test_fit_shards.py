@@ -149,7 +149,8 @@ def test_shards_hold_the_bank_to_which_the_remaining_rows_are_added(name, tmp_pa
 @pytest.mark.parametrize("name", ["kernel", "kernel, classes", "features", "classes"])
 def test_a_row_of_the_sample_leaves_the_trend(name, tmp_path, monkeypatch):
     monkeypatch.setattr(network_trend, "MOST_ROWS", 60)
-    monkeypatch.setattr(network_trend, "N_SOURCES", 50)
+    monkeypatch.setattr(network_trend, "ROWS_A_SOURCE", 1)
+    monkeypatch.setattr(network_trend, "MOST_SOURCES", 50)
     estimator, y, columns, _ = CASES[name]
     table = TABLE[[*columns, y]]
     with noted("draw_sample") as drawn:

@@ -419,10 +419,10 @@ def test_training_rows_refine_what_depends_on_the_size_of_the_bank(pool_size):
 
 
 def test_how_many_rows_are_evaluated_on_paper():
-    """2^24 pairs of rows that were held out, 2^22 of the bank's own; at least one row."""
+    """2^24 pairs of rows that were held out, 2^22 of the bank's own; at least 256 rows."""
     assert (how_many(2**10, held_out=True), how_many(2**10, held_out=False)) == (2**14, 2**12)
-    assert how_many(3 * 2**20, held_out=True) == 5  # and a third
-    assert how_many(2**30, held_out=True) == how_many(2**30, held_out=False) == 1
+    assert how_many(3 * 2**14, held_out=True) == 341  # and a third
+    assert how_many(2**30, held_out=True) == how_many(2**30, held_out=False) == 256
 
 
 @pytest.mark.parametrize("held_out", [True, False])
@@ -434,6 +434,7 @@ def test_refined_rows_keep_their_targets_and_weights(held_out, monkeypatch):
     valid = (X_valid, y_valid, torch.linspace(5, 1, 30).log()) if held_out else None
     for name in ("REFINE_ENTRIES", "ALONE_ENTRIES"):
         monkeypatch.setattr(refinement, name, 60 * 7)
+    monkeypatch.setattr(refinement, "LEAST_EVALUATED", 1)
     seen, network = [], make_network()
     monkeypatch.setattr(refinement, "refine", lambda *arguments, **_: seen.append(arguments))
     train(network, given, valid, refine_on_training=not held_out)
@@ -444,6 +445,16 @@ def test_refined_rows_keep_their_targets_and_weights(held_out, monkeypatch):
     torch.testing.assert_close(evaluation.query, network.embed(X[rows]))
     # The mean weight of all rows is 1, not that of the rows evaluated.
     torch.testing.assert_close(weights / weights.sum(), log_prior[rows].softmax(dim=0))
+
+
+def test_the_network_is_refined_beside_the_rows_that_it_will_predict_from(monkeypatch):
+    """The first ones, which are random, where there will be sources."""
+    seen, network, given = [], make_network(), make_data(60)
+    monkeypatch.setattr(refinement, "refine", lambda *arguments, **_: seen.append(arguments[0]))
+    train(network, given, make_data(30, seed=1), n_sources=20)
+    [evaluation] = seen
+    torch.testing.assert_close(evaluation.neighbors.embeddings, network.embed(given[0][:20]))
+    torch.testing.assert_close(evaluation.neighbors.columns[:, 0].float(), given[1][:20])
 
 
 def test_the_reach_is_that_of_other_groups():
@@ -496,9 +507,9 @@ def test_some_validation_rows_judge_an_epoch_and_all_refine_the_network(monkeypa
         judged.append(len(batch[0]))
         return validate(self, batch, **params)
 
-    def spy_on_refinement(network, pool, train, valid, generator):
+    def spy_on_refinement(network, pool, train, valid, *given):
         refined.append(len(valid))
-        return evaluate(network, pool, train, valid, generator)
+        return evaluate(network, pool, train, valid, *given)
 
     monkeypatch.setattr(NONANet, "validation_step", spy_on_epochs)
     monkeypatch.setattr(refinement, "evaluate_on_bank", spy_on_refinement)
