@@ -69,6 +69,8 @@ N_COMPONENTS = 128
 #: linear model come in addition.
 FEWEST_OF_SPARSE, MOST_OF_SPARSE, ROWS_PER_SPARSE = 16, 64, 32
 N_FREQUENCIES = 8  # of a periodic embedding: 16 are no better, and take longer
+#: Of the initial frequencies. Many rows can tell sharper functions, such as that of a holiday.
+FREQUENCY_SCALE, FREQUENCY_SCALE_OF_LARGE = 0.1, 1.0
 #: Rows that are searched beyond the rows with weight: the query itself, if it is a row of the
 #: bank, and a spare row that replaces a removed row.
 SPARE_ROWS = 2
@@ -508,7 +510,8 @@ class NONAArchitecture(Architecture):
         widest = {"auto": MAX_WIDENED, "periodic": math.inf, None: -1}
         if len(numbers) > widest[choice]:
             return None, n_features
-        periodic = PeriodicEmbedding(n_features, numbers, N_FREQUENCIES)
+        scale = FREQUENCY_SCALE_OF_LARGE if n_rows > LARGE else FREQUENCY_SCALE
+        periodic = PeriodicEmbedding(n_features, numbers, N_FREQUENCIES, scale)
         return periodic, periodic.out_features
 
 

@@ -62,8 +62,8 @@ class NONARegressor(NeighborRegressor):
 
     numerical_embedding : {'auto', 'periodic'} or None, default='auto'
         'periodic' adds sines with learned frequencies to every feature of more than two values
-        (see :class:`PeriodicEmbedding`). None does not. 'auto' is 'periodic' for up to 64 such
-        features. Of more than 64 features, and more than a quarter of the number of training rows,
+        (see :class:`PeriodicEmbedding`), ten times as high from 65,537 rows on. None does not.
+        'auto' is 'periodic' for up to 64 such features. Of more than 64 features, and more than a quarter of the number of training rows,
         'auto' makes 128 supervised principal components [2]_. Unused with a `feature_extractor`.
 
     similarity : {'auto', 'features', 'l2', 'log_l2', 'l1', 'dot', 'cosine'}, default='auto'
@@ -396,8 +396,8 @@ class NONAClassifier(NeighborClassifier):
 
     numerical_embedding : {'auto', 'periodic'} or None, default='auto'
         'periodic' adds sines with learned frequencies to every feature of more than two values
-        (see :class:`PeriodicEmbedding`). None does not. 'auto' is 'periodic' for up to 64 such
-        features. Of more than 64 features, and more than a quarter of the number of training rows,
+        (see :class:`PeriodicEmbedding`), ten times as high from 65,537 rows on. None does not.
+        'auto' is 'periodic' for up to 64 such features. Of more than 64 features, and more than a quarter of the number of training rows,
         'auto' makes 128 supervised principal components [2]_. Unused with a `feature_extractor`.
 
     similarity : {'auto', 'features', 'l2', 'log_l2', 'l1', 'dot', 'cosine'}, default='auto'
