@@ -516,6 +516,7 @@ class ManhattanKeys:
         self.columns: tuple[Tensor, Tensor] | None = None
         self.largest = exact(rows.new_zeros(()))  # of the sums
         n_rows, d = rows.shape
+        self.n_rows = n_rows  # at first
         if n_rows * d > LEAST_SAVED:
             some = rows[:: max(1, n_rows // BLOCK)]
             deviation = (some - some.mean(dim=0)).abs().mean(dim=0).sort(descending=True)
@@ -548,9 +549,11 @@ class ManhattanKeys:
         return in_blocks(lambda z: torch.cat([z[:, own], stored(self._sums(z))], 1), z, BLOCK)
 
     def after_edits(self, memory: Tensor, n_before: int, removed: Tensor) -> ManhattanKeys | None:
-        """Keys of rows in memory, of which the first have keys; None: of much larger ones."""
+        """Keys of rows in memory, of which the first have keys; None: of much larger or more."""
         keys = snapshot(self)
         if self.columns is None:
+            if len(memory) >= 2 * self.n_rows:  # of so many, a bound may save more than it takes
+                return None
             keys.rows = GrowingTensor(memory)
         elif n_before < len(memory):
             added = memory[n_before:]

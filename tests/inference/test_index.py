@@ -12,6 +12,7 @@ from inner.inference import (
     TransformerIndex,
     TreeIndex,
     check_algorithm,
+    index,
     make_index,
     searched,
 )
@@ -346,3 +347,12 @@ def test_without_faiss_the_error_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "faiss", None)
     with pytest.raises(ImportError, match="extra 'approximate'"):
         check_algorithm("hnsw", "l2")
+
+
+def test_keys_of_l1_are_made_anew_for_twice_as_many_rows():
+    """Since a bound by some columns saves time with many rows."""
+    rows, none = torch.randn(40, 3, generator=torch.Generator().manual_seed(0)), torch.arange(0)
+    keys = index.KEYS["l1"](rows[:20])
+    grown = keys.after_edits(rows[:39], 20, none)
+    torch.testing.assert_close(grown(rows[:5]), -torch.cdist(rows[:5], rows[:39], p=1.0))
+    assert keys.after_edits(rows, 20, none) is None
