@@ -36,6 +36,7 @@ ARRAYS = "left_out", "reach"  # in a file
 #: Networks predict from all rows of a bank up to this size, and from a quarter of a larger one,
 #: within a limit: to compare all rows with all takes too long.
 MOST_ROWS, ROWS_A_SOURCE, MOST_SOURCES = 2**16, 4, 2**16
+LEAST_SOURCES = 2**13  # if removed rows leave fewer, sources are drawn anew
 PREDICTED_ROWS = 2**15  # rows at a time
 MOST_CHANGED = 64  # if more than one of so many rows has come or left, all are predicted anew
 
@@ -47,12 +48,12 @@ def count_sources(n_rows: int) -> int:
 
 def with_drawn_sources(bank: NeighborBank) -> NeighborBank:
     """Return a bank of many rows with random ones as sources, unless it has enough of them."""
-    n_sources = count_sources(len(bank))
-    if bank.sources is not None and len(bank.sources) < n_sources // 2:
+    if bank.sources is not None and len(bank.sources) < LEAST_SOURCES:
         bank = replace(bank, sources=None)
     if bank.sources is not None or len(bank) <= MOST_ROWS:
         return bank
-    rows = np.sort(np.random.RandomState(0).permutation(len(bank))[:n_sources])
+    rows = np.random.RandomState(0).permutation(len(bank))[: count_sources(len(bank))]
+    rows.sort()
     return bank.with_sources(bank.ids[torch.from_numpy(rows)])
 
 
@@ -292,7 +293,8 @@ class NetworkTrend(Trend):
         if kept is None and self.bank.sources is None:  # new rows would be neighbours
             kept = self._at_rows(np.arange(len(self.bank)))
         kept = None if kept is None else torch.cat([kept, left_out])
-        if not (order := bank.ids.argsort()).equal(torch.arange(len(bank)).to(order)):
+        if (bank.ids.diff() < 0).any():
+            order = bank.ids.argsort()
             bank = bank.in_order(order.cpu().numpy())
             kept, reach = some_of(kept, order), some_of(reach, order)
         return replace(self, bank=bank, left_out=kept, reach=reach, n_added=n_added)
@@ -333,7 +335,7 @@ class NetworkTrend(Trend):
         is_small = (len(gone) + len(added)) * MOST_CHANGED <= len(sources)
         beside = bank.trend
         is_solved_anew = beside is not None and beside.is_solved and beside is not before.trend
-        is_small &= bank.sources is None or len(bank.sources) >= count_sources(len(bank)) // 2
+        is_small &= bank.sources is None or len(bank.sources) >= LEAST_SOURCES
         if self.reach is None or not is_small:
             return NetworkTrend.from_bank(self.network, bank)
         left_out = None

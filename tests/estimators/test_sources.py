@@ -31,6 +31,7 @@ def few_rows(monkeypatch):
     monkeypatch.setattr(network_trend, "MOST_ROWS", MOST)
     monkeypatch.setattr(network_trend, "ROWS_A_SOURCE", 1)
     monkeypatch.setattr(network_trend, "MOST_SOURCES", SOURCES)
+    monkeypatch.setattr(network_trend, "LEAST_SOURCES", SOURCES // 2)
 
 
 @pytest.fixture(params=CASES)

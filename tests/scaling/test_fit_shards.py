@@ -151,6 +151,7 @@ def test_a_row_of_the_sample_leaves_the_trend(name, tmp_path, monkeypatch):
     monkeypatch.setattr(network_trend, "MOST_ROWS", 60)
     monkeypatch.setattr(network_trend, "ROWS_A_SOURCE", 1)
     monkeypatch.setattr(network_trend, "MOST_SOURCES", 50)
+    monkeypatch.setattr(network_trend, "LEAST_SOURCES", 25)
     estimator, y, columns, _ = CASES[name]
     table = TABLE[[*columns, y]]
     with noted("draw_sample") as drawn:
