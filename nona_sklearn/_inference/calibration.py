@@ -208,7 +208,7 @@ def calibrate_on_bank(
         rows = np.arange(len(bank))
         if n_latest is not None and bank.neighbors.times is not None:
             rows = bank.neighbors.times.cpu().numpy().argsort(kind="stable")[-n_latest:]
-        n_rows = n_rows_for(len(bank), ERROR_PAIRS, LEAST_ERROR_ROWS)
+        n_rows = max(LEAST_ERROR_ROWS, n_rows_for(len(bank), ERROR_PAIRS))
         rows = np.random.RandomState(0).permutation(rows)[:n_rows]
     evaluation, rows = bank.evaluate_rows(head, rows).without_isolated(rows)
     if len(rows) == 0:  # without a known error, the distribution of the targets

@@ -111,7 +111,7 @@ def predict_held_out(
             result.append(kept)
         return result
     networks = split_networks(head, bank)
-    n_rows = n_rows_for(len(bank), ERROR_PAIRS, LEAST_ERROR_ROWS) // len(networks) + 1
+    n_rows = max(LEAST_ERROR_ROWS, n_rows_for(len(bank), ERROR_PAIRS)) // len(networks) + 1
     for (network_head, network_bank), (_, valid, limits) in zip(networks, unseen, strict=True):
         assert valid is not None  # either all networks have validation rows or none
         order = valid[:n_rows].argsort()
@@ -144,9 +144,9 @@ def split_networks(
     ]
 
 
-def n_rows_for(n_neighbors: int, n_pairs: int, least: int = LEAST_ROWS) -> int:
+def n_rows_for(n_neighbors: int, n_pairs: int) -> int:
     """Number of rows to evaluate for about `n_pairs` pairs."""
-    return max(least, n_pairs // n_neighbors)
+    return max(LEAST_ROWS, n_pairs // n_neighbors)
 
 
 def _weights_of(held_out: list[HeldOut], bank: NeighborBank, unseen: Unseen) -> Tensor | None:
