@@ -239,7 +239,9 @@ def refuse_no_table(X: Any, in_fit: bool) -> None:
     of_mappings = isinstance(X, Sequence) and len(X) and isinstance(X[0], Mapping)
     if of_mappings or isinstance(X, Mapping | Iterator | Set | MappingView):
         kind = f"list of {type(X[0]).__name__}s" if of_mappings else type(X).__name__
-        raise ValueError(f"X must be a table, got a {kind}: pass pandas.DataFrame(X)")
+        is_row = isinstance(X, Mapping) and not any(np.ndim(cell) for cell in X.values())
+        remedy = "pandas.DataFrame([X])" if is_row else "pandas.DataFrame(X)"
+        raise ValueError(f"X must be a table, got a {kind}: pass {remedy}")
 
 
 def labels_of_fit(estimator: BaseEstimator) -> list | None:

@@ -921,6 +921,9 @@ class NeighborEstimator(TransformerMixin, BaseEstimator):
     ) -> np.ndarray:
         """Add labelled rows to the bank, without training.
 
+        With ``similarity='features'``, what the networks predict at an added row does not depend
+        on the rows of later calls, until a row is removed.
+
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features)

@@ -93,7 +93,8 @@ def fit_shards(
     The workers of the present Dask client embed a partition at a time. Without a client, this
     process does. The shards hold the bank of the estimator that is fitted to the sample, after
     ``add_neighbors`` of the remaining rows. Ids are row numbers over all partitions. An
-    interrupted call is resumed by the same call: complete shards are not written again.
+    interrupted call is resumed by the same call: complete shards are not written again. Columns
+    and numbers of rows must be those of the first call; the cells are not compared.
 
     Parameters
     ----------

@@ -900,6 +900,7 @@ def test_a_long_value_is_cut_in_messages(estimator):
         ),
         (pl.Series("a", [1, 2]), ValueError, r"got a Series of 2 values .* X\[\['a'\]\]. If"),
         ({"a": [1, 2]}, ValueError, r"a table, got a dict: pass pandas.DataFrame\(X\)$"),
+        ({"a": 1, "b": "x"}, ValueError, r"got a dict: pass pandas.DataFrame\(\[X\]\)$"),
         ([{"a": 1}, {"a": 2}], ValueError, r"got a list of dicts: pass pandas.DataFrame\(X\)$"),
         ((each for each in [[1], [2]]), ValueError, r"got a generator: pass pandas.DataFrame"),
         ({"a": 1, "b": 2}.items(), ValueError, r"got a dict_items: pass pandas.DataFrame\(X\)"),

@@ -5,6 +5,7 @@ import pickle
 
 import numpy as np
 import pytest
+import torch
 from inner.data import Embedded
 from inner.estimators import architectures
 from inner.inference import NetworkTrend, network_trend
@@ -111,6 +112,40 @@ def test_a_removed_row_leaves_the_values_of_no_row_unless_it_is_a_source(fitted)
         estimator.remove_neighbors(ids=source)
     assert source not in trend_of(estimator).bank.sources.ids
     assert_as_anew(trend_of(estimator))
+
+
+def test_sources_are_random_rows(fitted):
+    ids = trend_of(fitted[0]).bank.sources.ids
+    assert ids.max() - ids.min() >= SOURCES
+    assert (ids.diff() > 0).all()
+
+
+def test_the_value_of_a_row_without_earlier_rows_is_its_target():
+    estimator, y, _ = fit_case("times", trend=None)
+    assert trend_of(estimator).left_out[0] == y[0]
+
+
+def test_many_rows_begin_with_higher_frequencies(monkeypatch):
+    """An epoch hardly changes them."""
+    deviation = []
+    for large in (N, MOST):
+        monkeypatch.setattr(architectures, "LARGE", large)
+        network = fit_case("numbers")[0].bank_.trend.network
+        values = [w for name, w in network.named_parameters() if name.endswith("frequencies")]
+        deviation.append(torch.cat([w.flatten() for w in values]).std())
+    assert deviation[1] > 5 * deviation[0]
+
+
+def test_sources_are_drawn_anew_where_one_by_one_most_have_left(fitted, monkeypatch):
+    monkeypatch.setattr(network_trend, "MOST_CHANGED", 1)  # so that single rows are few
+    estimator = fitted[0]
+    sources = trend_of(estimator).bank.sources.ids.tolist()
+    with ignore_warnings():
+        for i, source in enumerate(sources[: SOURCES // 2 + 1]):
+            estimator.remove_neighbors(ids=source)
+            n_left = SOURCES - 1 - i
+            expected = n_left if n_left >= SOURCES // 2 else SOURCES
+            assert len(trend_of(estimator).bank.sources) == expected
 
 
 def test_sources_are_drawn_anew_where_most_have_left(fitted):

@@ -356,3 +356,17 @@ def test_keys_of_l1_are_made_anew_for_twice_as_many_rows():
     grown = keys.after_edits(rows[:39], 20, none)
     torch.testing.assert_close(grown(rows[:5]), -torch.cdist(rows[:5], rows[:39], p=1.0))
     assert keys.after_edits(rows, 20, none) is None
+
+
+@pytest.mark.parametrize("offset", [3e4, -3e4])
+def test_the_bound_of_l1_allows_for_the_rounding_of_sums(offset, monkeypatch):
+    """Sums of columns far from 0, whose roundings are those of many rows' distances."""
+    rows = np.full((2000, 40), offset, dtype=np.float32)
+    rows[:, 0] = 100 * (np.arange(2000) % 2)  # compared by itself
+    rows[:, 1] += np.random.RandomState(0).permutation(2000) * 0.004
+    query = rows[::7] + 0.002 * np.eye(40, dtype=np.float32)[1]
+    with searched("brute, by some columns") as name:
+        monkeypatch.setattr(index, "MOST_SLACK", np.inf)
+        nearness, _ = make_index(name, "l1", rows).query(query, 4)
+    exact = np.abs(query[:, None].astype(float) - rows).sum(axis=2)
+    np.testing.assert_allclose(-nearness, np.sort(exact, axis=1)[:, :4], rtol=1e-5)

@@ -533,6 +533,8 @@ def test_large_tables_have_a_recipe_of_their_own():
     assert recipe(few) == ("dataset", 2048, 0.02, (200, 9))
     assert recipe(many) == ("near", 4096, 0.01, (16, 16))
     assert recipe(many, NONAClassifier) == ("near", 4096, 0.01, (16, 16))
+    assert recipe(120_000)[3] == (19, 19)  # ten passes, the last of which may end early
+    assert recipe(10**7)[3] == (200, 200)
     assert recipe(many, max_iter=5) == ("near", 4096, 0.01, (5, 16))
     options = {"pool_size": 50, "learning_rate_init": 0.5, "neighbor_pool": "batch"}
     training = TrainingOptions(**options, learning_rate="constant")
