@@ -6,6 +6,7 @@ import inspect
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import skorch
@@ -150,14 +151,19 @@ class NearPool(BatchPool):
         Projection Trees and Low Dimensional Manifolds", 2008), in random order.
         """
         z = network.head.metric_part(network.embed(self.X))
-        generator = self.generator
-        cells = [torch.randperm(len(z), generator=generator).to(z.device)]
-        while len(cells[-1]) >= 2 * CELL:  # halve every cell at the median along a direction
-            halves: list[Tensor] = []
-            for rows in cells:
-                along = z[rows] @ torch.randn(z.shape[1], generator=generator).to(z)
-                halves += rows[along.argsort(stable=True)].tensor_split(2)
-            cells = halves
+        n, generator = len(z), self.generator
+        order, bounds = torch.randperm(n, generator=generator).to(z.device), [0, n]
+        while bounds[1] >= 2 * CELL:  # halve every cell at the median
+            for start, stop in pairwise(bounds):
+                rows = order[start:stop]
+                direction = torch.randn(z.shape[1], generator=generator).to(z)
+                parts = [z[some] @ direction for some in rows.split(2**16)]
+                along = parts[0] if len(parts) == 1 else torch.cat(parts)
+                order[start:stop] = rows[along.argsort(stable=True)]
+            middles = [(start + stop) // 2 for start, stop in pairwise(bounds)]
+            bounds = sorted([*bounds, *middles])
+        sizes = [stop - start for start, stop in pairwise(bounds)]
+        cells = order.split(sizes)
         return [cells[i] for i in torch.randperm(len(cells), generator=generator)]
 
 
