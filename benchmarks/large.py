@@ -1,6 +1,6 @@
 """Fits to many rows: time, error and memory.
 
-Three tables. Processor time of 100,000 × 20 beside CatBoost's, one thread. The error on three real
+Three tables. Processor time of 100,000 × 20 beside CatBoost's, one thread. The error on four real
 tables of more than 300,000 rows, and HistGradientBoosting's. Rows that lie in files: a
 memory-mapped array and a torch Dataset of 10⁷ × 20, two epochs of one network. Peak memory
 includes the files' own pages, which the system takes back when it needs them.

@@ -18,7 +18,6 @@ from .._data.source import RowsSource, SmoothClipScaler, Source, SparseEncoder, 
 from .._data.table_encoder import TableEncoder
 from .._inference.held_out import KEPT, SHARE, SHARE_IN_TREND, Blend
 from .._inference.index import ALGORITHMS, check_algorithm, most_found, refuse_too_few
-from .._inference.network_trend import count_sources
 from .._network.extractor import (
     ExtractorEmbedding,
     FeatureExtractor,
@@ -283,10 +282,8 @@ class Architecture:
         params, options, automatic = self.params, self.options, dict(self.automatic)
         if self.trend is not None:
             automatic |= self.automatic_beside_trend
-        n_sources = None
         if n_rows > LARGE:
             automatic |= self.automatic_of_large
-            n_sources = count_sources(n_rows) if self.among_features else None  # as a trend
         settings = {name: getattr(options, name) for name in RESOLVED}
         settings |= {name: automatic[name] for name in RESOLVED if settings[name] == "auto"}
         schedule, n_scheduled = options.learning_rate, params.max_iter
@@ -313,7 +310,6 @@ class Architecture:
             retries=self.retries,
             falls_back=self.may_fall_back and self.n_neighbors in (None, "auto"),
             callbacks=check_callbacks(options.callbacks),
-            n_sources=n_sources,
             **settings,
         )
 

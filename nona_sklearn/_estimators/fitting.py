@@ -34,7 +34,7 @@ from .._inference.held_out import (
     fit_share,
 )
 from .._inference.neighbors import LabelExclusion, Neighbors, Offset, RuleExclusion, UnknownLevels
-from .._inference.network_trend import NetworkTrend, with_drawn_sources
+from .._inference.network_trend import NetworkTrend, count_sources, with_drawn_sources
 from .._inference.relations import rows_for_levels, shares_of_unknown
 from .._network.network import NeighborNetwork, average, embed
 from .._training.loop import (
@@ -168,6 +168,8 @@ def train(
     verbose = int(estimator.verbose)
     trend = fit_trend(architecture.trend, data, targets, random_state, n_jobs, verbose)
     weights = feature_weights(trend, data) if architecture.among_features else None
+    if weights is not None:  # the networks will be a trend
+        config = replace(config, n_sources=count_sources(len(data)))
 
     # Train the networks.
     sample, valid_sample = data.sample, valid
@@ -210,7 +212,7 @@ def fit_bank(estimator: Any, training: Training) -> tuple[NeighborNetwork, Neigh
     architecture, data, targets = training.architecture, training.data, training.targets
     network, config = training.network, training.config
     bank = _make_bank(training, estimator.algorithm)
-    if training.feature_weights is not None:  # the networks will be a trend
+    if training.feature_weights is not None:
         bank = with_drawn_sources(bank)
     ends = torch.stack(bank.embeddings.aminmax())  # NaN, if any is
     too_far = ends.abs() > largest_entry(bank.embeddings)  # distances would overflow

@@ -62,10 +62,10 @@ class NONARegressor(NeighborRegressor):
 
     numerical_embedding : {'auto', 'periodic'} or None, default='auto'
         'periodic' adds sines with learned frequencies to every feature of more than two values
-        (see :class:`PeriodicEmbedding`), ten times as high from 65,537 rows on. None does not.
-        'auto' is 'periodic' for up to 64 such features. Of more than 64 features, and more than a
-        quarter of the number of training rows, 'auto' makes 128 supervised principal components
-        [2]_. Unused with a `feature_extractor`.
+        (see :class:`PeriodicEmbedding`), which begin ten times as high for a table with more than
+        65,536 rows. None does not. 'auto' is 'periodic' for up to 64 such features. Of more than
+        64 features, and more than a quarter of the number of training rows, 'auto' makes 128
+        supervised principal components [2]_. Unused with a `feature_extractor`.
 
     similarity : {'auto', 'features', 'l2', 'log_l2', 'l1', 'dot', 'cosine'}, default='auto'
         The similarity by which rows are compared. 'features' is the negative sum of the absolute
@@ -397,10 +397,10 @@ class NONAClassifier(NeighborClassifier):
 
     numerical_embedding : {'auto', 'periodic'} or None, default='auto'
         'periodic' adds sines with learned frequencies to every feature of more than two values
-        (see :class:`PeriodicEmbedding`), ten times as high from 65,537 rows on. None does not.
-        'auto' is 'periodic' for up to 64 such features. Of more than 64 features, and more than a
-        quarter of the number of training rows, 'auto' makes 128 supervised principal components
-        [2]_. Unused with a `feature_extractor`.
+        (see :class:`PeriodicEmbedding`), which begin ten times as high for a table with more than
+        65,536 rows. None does not. 'auto' is 'periodic' for up to 64 such features. Of more than
+        64 features, and more than a quarter of the number of training rows, 'auto' makes 128
+        supervised principal components [2]_. Unused with a `feature_extractor`.
 
     similarity : {'auto', 'features', 'l2', 'log_l2', 'l1', 'dot', 'cosine'}, default='auto'
         The similarity by which rows are compared. 'features' is the negative sum of the absolute

@@ -80,7 +80,7 @@ class TrainingOptions(Documented, BaseEstimator):
     learning_rate : {'auto', 'constant', 'cosine'}, default='auto'
         How the learning rate changes. 'cosine': it decreases to 0 over `max_iter` epochs, by half
         a cosine, and training stops early only if `n_iter_no_change` is set. 'auto': 'constant';
-        for a table with more than 65,536 rows 'cosine', over ten passes, but 16 to 200 epochs.
+        for a table with more than 65,536 rows 'cosine', over ten passes, within 16 to 200 epochs.
 
     learning_rate_init : float or 'auto', default='auto'
         Learning rate of AdamW. 'auto': 0.02; for classes, with a feature extractor and for a
@@ -332,7 +332,7 @@ OF_LARGE_TABLES = {
     "neighbor_pool": "near",
     "learning_rate": "cosine",
 }
-#: Passes over so many rows, within some epochs of 65,536 rows.
+#: Passes over so many rows, and limits of the epochs, of 65,536 rows, that they make.
 N_PASSES_OF_LARGE, LEAST_EPOCHS_OF_LARGE, MOST_EPOCHS_OF_LARGE = 10, 16, 200
 OF_CLASSES = OF_TABLES | {"learning_rate_init": 0.01}  # classes are memorised sooner
 #: Values with a trend: its share of predictions needs neither many networks nor late epochs.

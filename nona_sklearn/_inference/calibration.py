@@ -21,10 +21,9 @@ from .._data.row_values import apply_weights, weighted_quantiles
 from .._utils.precision import exact
 from .distribution import N_ERRORS, Calibration, GridValues, Noise, Noisy, weighted_mean
 from .held_out import (
-    ERROR_PAIRS,
-    LEAST_ERROR_ROWS,
     Unseen,
     ValidationRows,
+    count_error_rows,
     n_rows_for,
     predict_held_out,
     sample_weight_of,
@@ -208,8 +207,7 @@ def calibrate_on_bank(
         rows = np.arange(len(bank))
         if n_latest is not None and bank.neighbors.times is not None:
             rows = bank.neighbors.times.cpu().numpy().argsort(kind="stable")[-n_latest:]
-        n_rows = max(LEAST_ERROR_ROWS, n_rows_for(len(bank), ERROR_PAIRS))
-        rows = np.random.RandomState(0).permutation(rows)[:n_rows]
+        rows = np.random.RandomState(0).permutation(rows)[: count_error_rows(bank)]
     evaluation, rows = bank.evaluate_rows(head, rows).without_isolated(rows)
     if len(rows) == 0:  # without a known error, the distribution of the targets
         return Calibration()

@@ -111,7 +111,7 @@ def predict_held_out(
             result.append(kept)
         return result
     networks = split_networks(head, bank)
-    n_rows = max(LEAST_ERROR_ROWS, n_rows_for(len(bank), ERROR_PAIRS)) // len(networks) + 1
+    n_rows = count_error_rows(bank) // len(networks) + 1
     for (network_head, network_bank), (_, valid, limits) in zip(networks, unseen, strict=True):
         assert valid is not None  # either all networks have validation rows or none
         order = valid[:n_rows].argsort()
@@ -142,6 +142,11 @@ def split_networks(
         )
         for network_head, _, embeddings in head.split_by_head(bank.embeddings[:0], bank.embeddings)
     ]
+
+
+def count_error_rows(bank: NeighborBank) -> int:
+    """Return the number of rows whose errors tell the share of a trend, and calibrate."""
+    return max(LEAST_ERROR_ROWS, n_rows_for(len(bank), ERROR_PAIRS))
 
 
 def n_rows_for(n_neighbors: int, n_pairs: int) -> int:

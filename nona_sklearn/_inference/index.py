@@ -441,7 +441,7 @@ class SquareKeys(ScaledKeys):
 
     def __init__(self, rows: Tensor):
         # In blocks, since the sum of float32 as float64 copies what it adds up.
-        sums = [rows[block].sum(dim=0, dtype=EXACT) for block in spans(len(rows), 2**16)]
+        sums = [rows[block].sum(dim=0, dtype=EXACT) for block in spans(len(rows), BLOCK)]
         self.center = torch.stack(sums).sum(dim=0) / len(rows)
         ends = torch.stack(rows.aminmax(dim=0))
         super().__init__(rows, _power_of_two((ends - self.center).abs().max()))
@@ -516,7 +516,7 @@ class ManhattanKeys:
         self.columns: tuple[Tensor, Tensor] | None = None
         self.largest = exact(rows.new_zeros(()))  # of the sums
         n_rows, d = rows.shape
-        self.n_rows = n_rows  # at first
+        self.n_rows = n_rows  # when the keys were made
         if n_rows * d > LEAST_SAVED:
             some = rows[:: max(1, n_rows // BLOCK)]
             deviation = (some - some.mean(dim=0)).abs().mean(dim=0).sort(descending=True)
@@ -545,14 +545,16 @@ class ManhattanKeys:
         """What is compared of rows or queries, (n, d'), in float32."""
         if self.columns is None:
             return z
-        own = self.columns[0]
-        return in_blocks(lambda z: torch.cat([z[:, own], stored(self._sums(z))], 1), z, BLOCK)
+        most_varying = self.columns[0]
+        return in_blocks(
+            lambda z: torch.cat([z[:, most_varying], stored(self._sums(z))], dim=1), z, BLOCK
+        )
 
     def after_edits(self, memory: Tensor, n_before: int, removed: Tensor) -> ManhattanKeys | None:
         """Keys of rows in memory, of which the first have keys; None: of much larger or more."""
         keys = snapshot(self)
         if self.columns is None:
-            if len(memory) >= 2 * self.n_rows:  # of so many, a bound may save more than it takes
+            if len(memory) >= MOST_SCALES * self.n_rows:  # a bound by columns may save time
                 return None
             keys.rows = GrowingTensor(memory)
         elif n_before < len(memory):

@@ -42,18 +42,18 @@ MOST_CHANGED = 64  # if more than one of so many rows has come or left, all are 
 
 
 def count_sources(n_rows: int) -> int:
-    """Return from how many rows of a large bank networks predict, as a trend."""
-    return min(n_rows // ROWS_A_SOURCE, MOST_SOURCES)
+    """Return from how many rows of a bank networks predict, as a trend."""
+    return n_rows if n_rows <= MOST_ROWS else min(n_rows // ROWS_A_SOURCE, MOST_SOURCES)
 
 
 def with_drawn_sources(bank: NeighborBank) -> NeighborBank:
     """Return a bank of many rows with random ones as sources, unless it has enough of them."""
     if bank.sources is not None and len(bank.sources) < LEAST_SOURCES:
         bank = replace(bank, sources=None)
-    if bank.sources is not None or len(bank) <= MOST_ROWS:
+    n_sources = count_sources(len(bank))
+    if bank.sources is not None or n_sources == len(bank):
         return bank
-    rows = np.random.RandomState(0).permutation(len(bank))[: count_sources(len(bank))]
-    rows.sort()
+    rows = np.sort(np.random.RandomState(0).permutation(len(bank))[:n_sources])
     return bank.with_sources(bank.ids[torch.from_numpy(rows)])
 
 

@@ -27,7 +27,7 @@ from .._inference.neighbors import (
     TimeExclusion,
 )
 from .._utils.precision import stored
-from .._utils.validation import spans
+from .._utils.validation import in_blocks, spans
 
 if TYPE_CHECKING:
     from .._data.rule_columns import StoredRule
@@ -152,18 +152,19 @@ class NearPool(BatchPool):
         """
         z = network.head.metric_part(network.embed(self.X))
         n, generator = len(z), self.generator
+
+        def project(rows: Tensor, direction: Tensor) -> Tensor:
+            return in_blocks(lambda some: z[some] @ direction, rows, 2**16)
+
         order, bounds = torch.randperm(n, generator=generator).to(z.device), [0, n]
-        while bounds[1] >= 2 * CELL:  # halve every cell at the median
+        while bounds[1] >= 2 * CELL:  # halve every cell at the median along a direction
             for start, stop in pairwise(bounds):
                 rows = order[start:stop]
-                direction = torch.randn(z.shape[1], generator=generator).to(z)
-                parts = [z[some] @ direction for some in rows.split(2**16)]
-                along = parts[0] if len(parts) == 1 else torch.cat(parts)
+                along = project(rows, torch.randn(z.shape[1], generator=generator).to(z))
                 order[start:stop] = rows[along.argsort(stable=True)]
             middles = [(start + stop) // 2 for start, stop in pairwise(bounds)]
             bounds = sorted([*bounds, *middles])
-        sizes = [stop - start for start, stop in pairwise(bounds)]
-        cells = order.split(sizes)
+        cells = order.tensor_split(bounds[1:-1])  # views: small tensors would scatter the heap
         return [cells[i] for i in torch.randperm(len(cells), generator=generator)]
 
 

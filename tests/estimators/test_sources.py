@@ -9,6 +9,7 @@ import torch
 from inner.data import Embedded
 from inner.estimators import architectures
 from inner.inference import NetworkTrend, network_trend
+from inner.training import refinement
 from sklearn.utils._testing import ignore_warnings
 
 from nona_sklearn import NONAClassifier, NONARegressor, TrainingOptions, load, save
@@ -112,6 +113,19 @@ def test_a_removed_row_leaves_the_values_of_no_row_unless_it_is_a_source(fitted)
         estimator.remove_neighbors(ids=source)
     assert source not in trend_of(estimator).bank.sources.ids
     assert_as_anew(trend_of(estimator))
+
+
+def test_networks_are_refined_beside_as_many_rows(monkeypatch):
+    refined, evaluate = [], refinement.evaluate_on_bank
+
+    def spy(*given):
+        evaluation, rows = evaluate(*given)
+        refined.append(len(evaluation.neighbors))
+        return evaluation, rows
+
+    monkeypatch.setattr(refinement, "evaluate_on_bank", spy)
+    fit_case("numbers")
+    assert refined == [SOURCES] * 2
 
 
 def test_sources_are_random_rows(fitted):

@@ -220,8 +220,10 @@ def test_new_files_drop_no_request_and_damaged_ones_leave_the_model(served):
             damage(FILE)
             for _ in range(2):
                 assert_answered([post(port, "/predict", patient)], numbers_of(edited, X))
-        assert_answered(answers, numbers_of(reg, X), numbers_of(edited, X))
-        assert post(port, "/remove", [1])[0] == 200  # which writes the model
+            assert post(port, "/remove", [1])[0] == 200  # which writes the model
+            answers.append(post(port, "/predict", patient))
+        smaller = copy.copy(edited).remove_neighbors(ids=[1])
+        assert_answered(answers, *(numbers_of(model, X) for model in (reg, edited, smaller)))
     assert 1 not in load(FILE).bank_.ids
 
 
