@@ -930,6 +930,13 @@ def graph_cdist(query: Tensor, neighbors: Tensor, p: float, compute_mode: int = 
     return squared.masked_fill(squared <= EQUAL**2 * squares, 0.0).sqrt()
 
 
+def graph_matmul(left: Tensor, right: Tensor) -> Tensor:
+    """Return :func:`torch.matmul` as a sum: before 1.26, onnxruntime transposes no float64 there."""
+    if left.ndim == right.ndim == 2:
+        return torch.addmm(torch.zeros((), dtype=left.dtype), left, right)
+    return NotImplemented
+
+
 def graph_searchsorted(ordered: Tensor, values: Tensor, **options: object) -> Tensor:
     """Return :func:`torch.searchsorted` from the left: the number of smaller ordered values."""
     return (ordered[:, None] < values[:, :, None]).sum(dim=2)
@@ -965,6 +972,7 @@ def graph_asinh(x: Tensor) -> Tensor:
 
 GRAPH_OPERATIONS: dict[Any, Callable[..., Any]] = {
     torch.ops.aten.cdist.default: graph_cdist,
+    torch.ops.aten.matmul.default: graph_matmul,
     torch.ops.aten.searchsorted.Tensor: graph_searchsorted,
     torch.ops.aten.argsort.stable: graph_argsort,
     torch.ops.aten.cummax.default: graph_cummax,
