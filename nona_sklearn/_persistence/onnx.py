@@ -931,7 +931,7 @@ def graph_cdist(query: Tensor, neighbors: Tensor, p: float, compute_mode: int = 
 
 
 def graph_matmul(left: Tensor, right: Tensor) -> Tensor:
-    """Return :func:`torch.matmul` as a sum: before 1.26, onnxruntime transposes no float64 there."""
+    """Return :func:`torch.matmul` as a sum: only there, onnxruntime 1.22 transposes float64."""
     if left.ndim == right.ndim == 2:
         return torch.addmm(torch.zeros((), dtype=left.dtype), left, right)
     return NotImplemented
