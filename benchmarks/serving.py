@@ -38,7 +38,7 @@ PAUSE = 0.5  # seconds between two edits, or two files
 MOST_ALONE = 50  # milliseconds, median
 #: Requests of several clients take as long as one after another, and no longer.
 MOST_WAITING = 1.5
-MOST_BESIDE_EDITS = 2.0  # times the 99 % of the clients alone
+MOST_BESIDE_EDITS = 2.5  # times the 99 % of the clients alone
 
 
 @contextmanager
@@ -188,15 +188,16 @@ def run(args):
         for name, text in SERVICES.items():
             path, writers = files[name]
             replace_file(path, writers[0])
-            with service(text, folder) as port, closing(connect(port)) as connection:
+            with service(text, folder) as port:
                 ids = []
 
-                def edit(more, connection=connection, ids=ids):
-                    if more:
-                        content = {"patients": added, "targets": targets.tolist()}
-                        status, ids[:] = post(connection, "/add", content)
-                    else:
-                        status, _ = post(connection, "/remove", ids)
+                def edit(more, port=port, ids=ids):
+                    with closing(connect(port)) as connection:
+                        if more:
+                            content = {"patients": added, "targets": targets.tolist()}
+                            status, ids[:] = post(connection, "/add", content)
+                        else:
+                            status, _ = post(connection, "/remove", ids)
                     assert status == 200
 
                 def reload(other, path=path, writers=writers):
@@ -206,6 +207,8 @@ def run(args):
                 if name == "with the rows":
                     loads["and edits"] = edit, ("0", "new")
                 ask(port, patients, [*range(5)] * 4)
+                if name == "with the rows":  # the first edits are slower, too
+                    edit(1), edit(0)
                 times, answers = ask(port, patients, np.arange(n_alone) % len(patients))
                 alone = float(np.median(times))
                 rows = {"1 client": (times, answers, n_alone / sum(times) * 1000, "0", 0)}

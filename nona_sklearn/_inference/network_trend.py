@@ -293,7 +293,7 @@ class NetworkTrend(Trend):
         if kept is None and self.bank.sources is None:  # new rows would be neighbours
             kept = self._at_rows(np.arange(len(self.bank)))
         kept = None if kept is None else torch.cat([kept, left_out])
-        if (bank.ids.diff() < 0).any():
+        if (np.diff(np.append(self.bank.ids[-1:].cpu().numpy(), ids)) < 0).any():
             order = bank.ids.argsort()
             bank = bank.in_order(order.cpu().numpy())
             kept, reach = some_of(kept, order), some_of(reach, order)
