@@ -12,6 +12,7 @@ import pandas as pd
 import torch
 from matplotlib.figure import Figure
 from sklearn.kernel_ridge import KernelRidge
+from sklearn.neighbors import KNeighborsRegressor
 
 from nona_sklearn import NONARegressor
 from nona_sklearn.attention import neighbor_weights
@@ -73,6 +74,7 @@ HOUSE = 39  # in the order of the draw
 def draw_method(args):
     """Draw the pictures of docs/method.md."""
     pictures = {
+        "how_curve.png": partial(draw_curve, quick=args.quick),
         "how_rows.png": partial(draw_rows, quick=args.quick),
         "how_adjusted.png": draw_adjusted,
         "how_trend.png": draw_trend,
@@ -82,6 +84,34 @@ def draw_method(args):
         path = args.images / name
         drawn().savefig(path, dpi=180)
         print(f"images/{name:23s}{path.stat().st_size / 1024:6.0f} kB")
+
+
+def draw_curve(quick=False):
+    """Draw prices against one feature, by k-NN and by a network, and the rows behind a price."""
+    X, y = load_ames(return_X_y=True)
+    some = X["neighborhood"] == "Sawyer West"
+    area, price = X.loc[some, ["living_area"]].to_numpy(float), y[some].to_numpy() / 1000
+    reg = NONARegressor(n_neighbors=5, random_state=0, **{"max_iter": 2} if quick else {})
+    knn, query = KNeighborsRegressor(5).fit(area, price), np.array([[1900.0]])
+    weights, rows = reg.fit(area, price).heaviest_neighbors(query, 5)
+    grid = np.linspace(area.min(), area.max(), 500)[:, None]
+    figure = Figure(figsize=(10, 3.9), layout="constrained")
+    left, right = figure.subplots(1, 2, sharey=True)
+    left.plot(grid, knn.predict(grid), color=ORANGE, lw=1.4, label="5-NN")
+    low, high = reg.predict_quantiles(grid, [0.05, 0.95]).T
+    right.fill_between(grid[:, 0], low, high, color=BLUE, alpha=0.12, lw=0, label="90 % interval")
+    right.plot(grid, reg.predict(grid), color=BLUE, lw=2, label="NONARegressor")
+    right.scatter(area[rows[0]], price[rows[0]], 250 * weights[0], color="black", zorder=3,
+                  label="five rows, sized by their weights")  # fmt: skip
+    right.plot(query, reg.predict(query), "*", ms=12, mfc="white", mec="black", zorder=4,
+               ls="", label="their prediction")  # fmt: skip
+    left.set_ylabel("price, 1000 dollars")
+    for ax in (left, right):
+        ax.plot(area, price, "o", ms=4, color="0.6", zorder=1)
+        ax.set_xlabel("living area, square feet")
+        ax.legend(frameon=False, loc="upper left", fontsize=9)
+        ax.spines[["top", "right"]].set_visible(False)
+    return figure
 
 
 def draw_rows(quick=False):

@@ -32,11 +32,10 @@ extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
     "sphinx.ext.intersphinx",
-    "sphinx.ext.mathjax",
     "sphinx_copybutton",
     "sphinx_gallery.gen_gallery",
     "sphinxext.opengraph",
-    *("keywords", "reference"),  # of docs/_ext
+    *("keywords", "mathml", "reference"),  # of docs/_ext
 ]
 exclude_patterns = [
     *("_build", "_templates", *(f"{page}.md" for page in INTERNAL)),
@@ -85,6 +84,7 @@ sphinx_gallery_conf = {
 
 # -- looks ------------------------------------------------------------------------------------
 html_theme = "pydata_sphinx_theme"
+html_math_renderer = "mathml"
 html_title = f"nona_sklearn {release}"
 html_baseurl = ADDRESS
 html_static_path = ["_static"]

@@ -141,6 +141,17 @@ def test_every_page_has_a_description_an_icon_and_contents(site):
 
 
 @pytest.mark.slow
+def test_pages_load_nothing_from_elsewhere(site):
+    """Formulas, scripts and fonts come with the site. Links may lead away."""
+    for path in site.rglob("*.html"):
+        page = re.sub(r"<a [^>]*>", "", path.read_text())
+        loaded = re.findall(r"""(?:src|srcset|data)=["'](https?:[^"']*)""", page)
+        loaded += re.findall(r"""<link [^>]*rel="stylesheet"[^>]*href="(http[^"]*)""", page)
+        assert not loaded, (path.name, loaded)
+    assert "<math " in (site / "method.html").read_text()
+
+
+@pytest.mark.slow
 def test_parameters_of_an_estimator_are_grouped(site):
     page = (site / "generated/api/nona_sklearn.NONARegressor.html").read_text()
     for group in PARAMETER_GROUPS:
