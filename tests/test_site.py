@@ -24,10 +24,10 @@ TOPICS = [
     ("n_jobs", "faster.html", "Threads and processes"),
     ("what to search for", "tune.html", "Hyperparameter search"),
     ("categories", "tables.html", "Tables"),
-    ("names of rows", "neighbors.html", "Names of rows"),
+    ("names of rows", "similar.html", "Names of rows"),
     ("save", "saving.html", "Save and load"),
     ("make it faster", "faster.html", "Speed"),
-    ("weights of rows", "tune.html", "Sample weights"),
+    ("weights of rows", "targets.html", "Sample weights"),
     ("forget a row", "editing.html", "Forget rows"),
     ("classify", "classes.html", "Classification"),
 ]
@@ -37,7 +37,7 @@ QUERIES = {
     "categorical features": "tables",
     "hyperparameters": "tune",
     "grid search": "tune",
-    "sample_weight": "tune",
+    "sample_weight": "targets",
     "prediction intervals": "intervals",
     "quantiles": "intervals",
     "feature importance": "decision",
@@ -148,7 +148,7 @@ def test_pages_load_nothing_from_elsewhere(site):
         loaded = re.findall(r"""(?:src|srcset|data)=["'](https?:[^"']*)""", page)
         loaded += re.findall(r"""<link [^>]*rel="stylesheet"[^>]*href="(http[^"]*)""", page)
         assert not loaded, (path.name, loaded)
-    assert "<math " in (site / "method.html").read_text()
+    assert "<math " in (site / "formulas.html").read_text()
 
 
 @pytest.mark.slow

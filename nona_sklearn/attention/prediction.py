@@ -9,7 +9,7 @@ Whoever has read the papers begins here. For a query q, and the rows j that can 
     y^   = sum_j w_j y~_j                                    average
     y^   = gamma y^ + (1 - gamma) ybar                       draw to the mean target
 
-``docs/method.md`` defines the symbols. In the code S is `head.step`, omega `log_prior`, kappa
+``docs/formulas.md`` defines the symbols. In the code S is `head.step`, omega `log_prior`, kappa
 `head.weighting`, tau `head.temperature`, eta `attenuation`, lambda `head.shrinkage`, a
 `trend_share`, c `offset.kept`, f(q) `query_trend` and gamma `head.credibility`. The rows come
 from :func:`compare_all`, or from an index that finds the nearest ones. :class:`NONAHead` has the
