@@ -40,7 +40,7 @@ QUERIES = {
     "sample_weight": "targets",
     "prediction intervals": "intervals",
     "quantiles": "intervals",
-    "feature importance": "decision",
+    "feature importance": "effects",
     "counterfactuals": "decision",
     "explain prediction": "neighbors",
     "time series": "time",
