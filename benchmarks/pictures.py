@@ -20,7 +20,10 @@ from nona_sklearn.datasets import load_ames
 from nona_sklearn.softstep import log_s1
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "docs" / f"{name}.md" for name in ("neighbors", "similar", "effects", "classes", "intervals")]
+PAGES = [
+    ROOT / "docs" / f"{name}.md"
+    for name in ("neighbors", "similar", "effects", "classes", "intervals")
+]
 STYLE = {"figure.figsize": (7.5, 4)}
 
 
