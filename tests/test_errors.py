@@ -47,7 +47,9 @@ def fit_persons(X, y):
 
 def fit_noise(X, y):
     random = np.random.RandomState(0)
-    NONARegressor(random_state=0).fit(random.standard_normal((300, 5)), random.standard_normal(300))
+    NONARegressor(random_state=0).fit(
+        random.standard_normal((300, 5)), random.standard_normal(300)
+    )
 
 
 MISTAKES = [
