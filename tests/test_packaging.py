@@ -68,6 +68,25 @@ def test_pythons_and_torch_are_everywhere_the_tested_ones():
         assert f"PIP_EXTRA_INDEX_URL={CPU_BUILDS}`" in (ROOT / page).read_text()
 
 
+def test_conda_installs_what_pip_installs():
+    setup = ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+
+    def bounds(requirements):
+        pairs = (text.replace(" ", "").partition(">=")[::2] for text in requirements)
+        names = {"torch": "pytorch", "pytorch-cpu": "pytorch", "matplotlib-base": "matplotlib"}
+        return {names.get(name, name): bound for name, bound in pairs}
+
+    python = f"python{setup['options']['python_requires']}"
+    needed = setup["options"]["install_requires"].split("\n")[1:] + [python]
+    demo = setup["options.extras_require"]["demo"].split("\n")[1:]
+    recipe = read("conda/recipe.yaml")["requirements"]["run"]
+    *environment, pip, package = read("conda/environment.yml")["dependencies"]
+    assert bounds(recipe) == bounds(needed)
+    assert bounds(environment) == bounds(needed + demo)
+    assert (pip, package) == ("pip", {"pip": [".."]})
+
+
 def test_the_package_holds_all_files_that_are_no_modules():
     setup = ConfigParser()
     setup.read(ROOT / "setup.cfg")
