@@ -28,7 +28,7 @@ STORED_FILES = Path(__file__).parent / "tests" / "stored"
 
 # Pages whose examples are slow.
 SLOW_PAGES = {
-    *("check_data.md", "classes.md", "decision.md", "effects.md", "neighbors.md"),
+    *("check_data.md", "classes.md", "coming.md", "decision.md", "effects.md", "neighbors.md"),
     *("saving.md", "scaling.md", "serving.md", "tables.md"),
     *("texts_images.md", "time.md", "tune.md"),
 }

@@ -58,7 +58,7 @@ QUERIES = {
     "large data": "scaling",
     "custom similarity": "extending",
     "how it works": "method",
-    "catboost": "compare",
+    "catboost": "coming",
     "troubleshooting": "faq",
     "cite": "references",
     "benchmark": "benchmarks",
