@@ -1,14 +1,14 @@
 """Formulas as MathML, which a browser draws without a script: a Sphinx extension."""
 
 from docutils.nodes import SkipNode
-from docutils.utils.math.latex2mathml import tex2mathml
+from latex2mathml.converter import convert
 
 
-def renderer(is_block):
+def renderer(display):
     """Write a formula of a line or of a block to a page."""
 
     def visit(translator, node):
-        translator.body.append(tex2mathml(node.astext(), as_block=is_block))
+        translator.body.append(convert(node.astext(), display=display))
         raise SkipNode
 
     return visit, None
@@ -16,5 +16,5 @@ def renderer(is_block):
 
 def setup(app):
     """Register the renderer that docs/conf.py names."""
-    app.add_html_math_renderer("mathml", renderer(is_block=False), renderer(is_block=True))
+    app.add_html_math_renderer("mathml", renderer("inline"), renderer("block"))
     return {"parallel_read_safe": True}
