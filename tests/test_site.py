@@ -62,6 +62,21 @@ QUERIES = {
     "troubleshooting": "faq",
     "cite": "references",
     "benchmark": "benchmarks",
+    "partial dependence": "effects",
+    "shap": "effects",
+    "fairness": "fairness",
+    "similar items": "similar",
+    "error message": "errors",
+    "convergencewarning": "errors",
+    "formula": "formulas",
+    "survival curve": "survival",
+    "comparables": "eligibility",
+    "sample weights": "targets",
+    "quantile forest": "coming",
+    "prediction sets": "intervals",
+    "novelty": "neighbors",
+    "coordinates": "places",
+    "conda": "install",
     "neighbours": "method",  # as many times in lists of pages and in scripts
 }
 
