@@ -19,7 +19,7 @@ templates_path = ["_templates"]
 HERE = Path(__file__).parent
 ROOT = HERE.parent
 sys.path.insert(0, str(HERE / "_ext"))
-#: Where this version of the site is published, such as https://example.org/en/v0.3.0/, if it is.
+#: Where this version of the site is published, such as https://example.org/en/v0.4.0/, if it is.
 ADDRESS = os.environ.get("READTHEDOCS_CANONICAL_URL", "")
 ALL_VERSIONS = ADDRESS.rstrip("/").rpartition("/")[0]
 #: Pages for those who develop the package. They are neither on the site nor in its search.

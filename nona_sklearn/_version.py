@@ -1,3 +1,3 @@
 """The version, which a release writes."""
 
-__version__ = "0.3.0.dev0"
+__version__ = "0.4.0.dev0"

@@ -253,7 +253,7 @@ def validate_parameters(estimator: Any) -> None:
             )
 
 
-# Files before 0.3.0 have a parameter `max_accumulation`.
+# Files of 0.2.0 have a parameter `max_accumulation`.
 @storable_parameters(upgrade=lambda old: {k: v for k, v in old.items() if k != "max_accumulation"})
 class ASSoftmax(Documented, BaseEstimator):
     """AS-Softmax [1]_ with its margin, a value of the parameter `loss` of classifiers.
