@@ -35,7 +35,7 @@ extensions = [
     "sphinx_copybutton",
     "sphinx_gallery.gen_gallery",
     "sphinxext.opengraph",
-    *("keywords", "mathml", "reference"),  # of docs/_ext
+    *("front", "keywords", "mathml", "reference"),  # of docs/_ext
 ]
 exclude_patterns = [
     *("_build", "_templates", *(f"{page}.md" for page in INTERNAL)),

@@ -156,6 +156,15 @@ def test_every_page_has_a_description_an_icon_and_contents(site):
 
 
 @pytest.mark.slow
+def test_the_front_page_shows_what_its_code_writes(site):
+    page = (site / "index.html").read_text()
+    (report,) = re.findall(r'<article class="nona-report">(.*?)</article>', page, re.DOTALL)
+    assert "<h1>Prediction of <bdi>price</bdi> for <bdi>house 1340</bdi></h1>" in report
+    for house in ("house 1237", "house 1764", "house 1695"):  # as in the README's picture
+        assert house in report
+
+
+@pytest.mark.slow
 def test_pages_load_nothing_from_elsewhere(site):
     """Formulas, scripts and fonts come with the site. Links may lead away."""
     for path in site.rglob("*.html"):
