@@ -174,8 +174,8 @@ def accuracy_time():
         )
     ax.axhline(0, color="#BBBBBB", lw=1, zorder=0)
     ax.set_xscale("log")
-    ax.set_xlim(0.13, 400)
-    ticks = [0.2, 0.5, 1, 2, 5, 10, 20, 50, 100]
+    ax.set_xlim(0.06, 400)
+    ticks = [0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100]
     ax.set_xticks(ticks, [f"{each:g}" for each in ticks])
     ax.xaxis.set_minor_locator(NullLocator())
     ax.yaxis.set_major_formatter(lambda y, _: percent(1 + y / 100))

@@ -12,7 +12,7 @@ import pytest
 from nona_sklearn import NONAClassifier, NONARegressor, load
 
 PAGE = Path(__file__).parents[1] / "docs" / "errors.md"
-MESSAGES = re.findall(r"^\*\*`(.*)`\*\*$", PAGE.read_text(), re.MULTILINE)
+MESSAGES = re.findall(r"^\*\*`(.*)`\*\*", PAGE.read_text(), re.MULTILINE)
 QUICK = {"n_estimators": 1, "max_iter": 2, "random_state": 0}
 
 
