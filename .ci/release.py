@@ -22,6 +22,7 @@ SITE = runpy.run_path(DOCS)["SITE"]  # without importing torch
 #: Where the site has what the README links to.
 PAGES = {
     r"docs/images/([^)]+)": r"_images/\1",
+    r"docs/_static/([^)]+)": r"_static/\1",
     r"docs/([^)#]+)\.md": r"\1.html",
     r"notebooks/([^)]+)\.ipynb": r"generated/notebooks/\1.html",
     r"examples/README\.rst": "generated/gallery/index.html",

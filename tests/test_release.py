@@ -224,6 +224,7 @@ def test_it_finds_the_python_that_runs(repository, monkeypatch):
 @pytest.mark.parametrize(
     ("file", "page"),
     [
+        ("docs/_static/x.png", "_static/x.png"),
         ("notebooks/x.ipynb", "generated/notebooks/x.html"),
         ("examples/README.rst", "generated/gallery/index.html"),
         ("CONTRIBUTING.md", "contributing.html"),
