@@ -213,7 +213,7 @@ def fit_bank(estimator: Any, training: Training) -> tuple[NeighborNetwork, Neigh
     network, config = training.network, training.config
     bank = _make_bank(training, estimator.algorithm)
     if training.feature_weights is not None:
-        bank = with_drawn_sources(bank)
+        bank = with_drawn_sources(bank, network.head)
     ends = torch.stack(bank.embeddings.aminmax())  # NaN, if any is
     too_far = ends.abs() > largest_entry(bank.embeddings)  # distances would overflow
     check_convergence([ends.masked_fill(too_far, math.inf)], config)

@@ -19,7 +19,7 @@ from .._utils.precision import stored
 from .._utils.storable import storable
 from .._utils.threads import cached_property
 from .._utils.validation import some_of, spans, sparse_rows
-from ..attention.head import ClassHead, heads_of
+from ..attention.head import AverageHead, ClassHead, NONAHead, heads_of
 from ..losses import log
 from .bank import NeighborBank
 from .evaluation import Evaluation
@@ -36,7 +36,8 @@ ARRAYS = "left_out", "reach"  # in a file
 #: Networks predict from all rows of a bank up to this size, and from a quarter of a larger one,
 #: within a limit: to compare all rows with all takes too long.
 MOST_ROWS, ROWS_A_SOURCE, MOST_SOURCES = 2**16, 4, 2**16
-LEAST_SOURCES = 2**13  # if removed rows leave fewer, sources are drawn anew
+SOURCES_OF_ALL = 2**13  # of a larger bank, where all of them have weight: no search helps there
+LEAST_SOURCES = 2**12  # if removed rows leave fewer, sources are drawn anew
 PREDICTED_ROWS = 2**15  # rows at a time
 MOST_CHANGED = 64  # if more than one of so many rows has come or left, all are predicted anew
 
@@ -46,11 +47,13 @@ def count_sources(n_rows: int) -> int:
     return n_rows if n_rows <= MOST_ROWS else min(n_rows // ROWS_A_SOURCE, MOST_SOURCES)
 
 
-def with_drawn_sources(bank: NeighborBank) -> NeighborBank:
+def with_drawn_sources(bank: NeighborBank, head: NONAHead | AverageHead) -> NeighborBank:
     """Return a bank of many rows with random ones as sources, unless it has enough of them."""
     if bank.sources is not None and len(bank.sources) < LEAST_SOURCES:
         bank = replace(bank, sources=None)
     n_sources = count_sources(len(bank))
+    if n_sources < len(bank) and head.most_nonzero(n_sources) is None:
+        n_sources = min(n_sources, SOURCES_OF_ALL)
     if bank.sources is not None or n_sources == len(bank):
         return bank
     rows = np.sort(np.random.RandomState(0).permutation(len(bank))[:n_sources])
@@ -82,7 +85,7 @@ class NetworkTrend(Trend):
     @classmethod
     def from_bank(cls, network: NeighborNetwork, bank: NeighborBank) -> NetworkTrend:
         """Predict the rows of a bank, each without itself or its group."""
-        trend = cls(network, with_drawn_sources(bank), None)
+        trend = cls(network, with_drawn_sources(bank, network.head), None)
         left_out, reach = trend._left_out(np.arange(len(bank)))
         return replace(trend, left_out=left_out, reach=reach)
 

@@ -9,7 +9,8 @@ import torch
 from inner.data import Embedded
 from inner.estimators import architectures
 from inner.inference import NetworkTrend, network_trend
-from inner.training import refinement
+from inner.training import loop, refinement
+from sklearn.base import clone
 from sklearn.utils._testing import ignore_warnings
 
 from nona_sklearn import NONAClassifier, NONARegressor, TrainingOptions, load, save
@@ -33,6 +34,7 @@ def few_rows(monkeypatch):
     monkeypatch.setattr(network_trend, "MOST_ROWS", MOST)
     monkeypatch.setattr(network_trend, "ROWS_A_SOURCE", 1)
     monkeypatch.setattr(network_trend, "MOST_SOURCES", SOURCES)
+    monkeypatch.setattr(network_trend, "SOURCES_OF_ALL", SOURCES)
     monkeypatch.setattr(network_trend, "LEAST_SOURCES", SOURCES // 2)
 
 
@@ -210,3 +212,20 @@ def test_a_large_table_trains_for_a_fixed_number_of_epochs(monkeypatch):
     constant = TrainingOptions(learning_rate="constant", n_iter_no_change=2)
     reg = NONARegressor(n_estimators=1, random_state=0, trend=None, training=constant).fit(X, Y)
     assert reg.history_[-1]["stopped"] == "no change"
+
+
+@pytest.mark.parametrize("weighting", ["softmax", "sparsemax"])
+def test_networks_that_weigh_all_rows_have_fewer_sources(weighting, monkeypatch):
+    """Every row is compared with each of them; as by networks that predict the mean."""
+    monkeypatch.setattr(network_trend, "SOURCES_OF_ALL", SOURCES // 2)
+    monkeypatch.setattr(network_trend, "LEAST_SOURCES", 5)
+    if weighting == "softmax":
+        monkeypatch.setattr(loop, "most_are_in_vain", lambda history: True)
+    settings = {"n_estimators": 1, "max_iter": 3, "random_state": 0, "weighting": weighting}
+    with ignore_warnings():
+        reg = NONARegressor(similarity="features", **settings).fit(X[:N_FIT], Y[:N_FIT])
+        few = clone(reg).fit(X[:MOST], Y[:MOST])
+    trend = trend_of(reg)
+    assert len(trend.bank.sources) == SOURCES // 2
+    assert_as_anew(trend)
+    assert trend_of(few).bank.sources is None
