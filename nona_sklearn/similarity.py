@@ -62,7 +62,7 @@ def l2(query: Tensor, neighbors: Tensor) -> Tensor:
     # ||z||² - 2 z·z' + ||z'||² is five times faster than summing squared differences, but in
     # float32 it places a row up to 0.01 from an equal one. Like scikit-learn's
     # euclidean_distances, we compute that product in float64; pairs for which even that is too
-    # inexact are summed.
+    # inexact are summed: none of a query of zeros, whose product is exact.
     z, neighbors = exact(query), exact(neighbors)
     distance = torch.cdist(z, neighbors, compute_mode="use_mm_for_euclid_dist")  # (q, n)
     length = torch.linalg.vector_norm(z.detach(), dim=1, keepdim=True)  # (q, 1)
@@ -73,16 +73,16 @@ def l2(query: Tensor, neighbors: Tensor) -> Tensor:
 
 
 def near_pairs(values: Tensor, bound: Tensor, at_once: int = 2**16) -> Iterator[list[Tensor]]:
-    """Yield queries and neighbours, (n_pairs,) each, of the values (q, n) within a bound (q, 1).
+    """Yield queries and neighbours, (n_pairs,) each, of the values (q, n) below a bound (q, 1).
 
     The values are distances, or their squares. Rounding of the expanded square leaves noise that
     depends on the batch; at distance zero it is all that there is, and a logarithm or a scaling
     of near neighbours magnifies it to the whole range of the targets. At most `at_once` pairs are
     yielded at a time, so that their differences take little memory.
     """
-    if values.numel() == 0 or not (values.amin(dim=1, keepdim=True) <= bound).any():
+    if values.numel() == 0 or not (values.amin(dim=1, keepdim=True) < bound).any():
         return  # the usual case, a small part of the cost of comparing all pairs
-    for positions in (values <= bound).flatten().nonzero()[:, 0].split(at_once):
+    for positions in (values < bound).flatten().nonzero()[:, 0].split(at_once):
         yield [positions // values.shape[1], positions % values.shape[1]]
 
 

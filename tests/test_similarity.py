@@ -100,8 +100,10 @@ def test_cosine_of_any_length_in_float32(length):
 
 
 def test_near_pairs_on_paper():
-    (pairs,) = near_pairs(torch.tensor([[3.0, 0.0], [4.0, 5.0]]), torch.tensor([[1.0], [4.0]]))
+    (pairs,) = near_pairs(torch.tensor([[3.0, 0.0], [3.5, 5.0]]), torch.tensor([[1.0], [4.0]]))
     assert [positions.tolist() for positions in pairs] == [[0, 1], [1, 0]]
+    # Distances from a query of zeros are exact, and may all be 0.
+    assert not [*near_pairs(torch.zeros(2, 3), torch.zeros(2, 1))]
 
 
 @pytest.mark.parametrize("exponent", range(-24, -8, 2))
