@@ -123,7 +123,7 @@ SETS = {
     "flights": flights,
     "air time": partial(flights, "air_time"),
 }
-BEHIND = ["births"]  # days on which few children are born: see docs/decisions.md
+LEVEL = ["births"]  # 0.94 to 1.05 of boosting on three splits: it depends on single days
 
 
 # -- files ---------------------------------------------------------------------------------------
@@ -224,7 +224,7 @@ def run_tables(args):
     if "errors" in args.tables:
         sets = SETS if args.sets is None else {name: SETS[name] for name in args.sets}
         relative = relative_errors(compare_errors(sets, SEEDS, N_TEST))
-        assert (relative.drop(BEHIND, errors="ignore") < 1).all()
+        assert (relative.drop(LEVEL, errors="ignore") < 1).all()
     if "files" in args.tables:
         found = compare_files(args.rows, KINDS)
         assert all(found[kind] <= LIMIT[kind] for kind in KINDS)
