@@ -38,7 +38,7 @@ PAUSE = 0.5  # seconds between two edits, or two files
 MOST_ALONE = 50  # milliseconds, median
 #: Requests of several clients take as long as one after another, and no longer.
 MOST_WAITING = 1.5
-MOST_BESIDE_EDITS = 2.5  # times the 99 % of the clients alone
+MOST_BESIDE_EDITS = 2.0  # times the 99 % of the clients alone
 
 
 @contextmanager

@@ -931,7 +931,7 @@ def graph_cdist(query: Tensor, neighbors: Tensor, p: float, compute_mode: int = 
 
 
 def graph_matmul(left: Tensor, right: Tensor) -> Tensor:
-    """Return :func:`torch.matmul` as a sum: only there, onnxruntime 1.22 transposes float64."""
+    """Return :func:`torch.matmul` as a Gemm: onnxruntime 1.22 transposes float64 there alone."""
     if left.ndim == right.ndim == 2:
         return torch.addmm(torch.zeros((), dtype=left.dtype), left, right)
     return NotImplemented
