@@ -43,7 +43,7 @@ def make_models(seed):
     mlp = MLPRegressor(early_stopping=True, max_iter=1000, random_state=seed)
     models = {
         BASELINE: HistGradientBoostingRegressor(random_state=seed),
-        "random forest": RandomForestRegressor(random_state=seed, n_jobs=2),
+        "random forest": RandomForestRegressor(random_state=seed),
         "k-NN, tuned": make_pipeline(StandardScaler(), knn),
         "MLP": make_pipeline(
             StandardScaler(), TransformedTargetRegressor(mlp, transformer=StandardScaler())
@@ -58,7 +58,7 @@ def make_models(seed):
         from catboost import CatBoostRegressor
 
         models["CatBoost"] = CatBoostRegressor(
-            random_seed=seed, verbose=False, allow_writing_files=False, thread_count=2
+            random_seed=seed, verbose=False, allow_writing_files=False, thread_count=1
         )
     if find_spec("pytabkit"):
         from pytabkit import RealMLP_TD_Regressor, TabM_D_Regressor
