@@ -28,8 +28,7 @@ STORED_FILES = Path(__file__).parent / "tests" / "stored"
 
 # Pages whose examples are slow.
 SLOW_PAGES = {
-    *("check_data.md", "classes.md", "coming.md", "decision.md", "effects.md", "neighbors.md"),
-    *("saving.md", "scaling.md", "serving.md", "tables.md"),
+    *("check_data.md", "coming.md", "saving.md", "scaling.md", "serving.md", "tables.md"),
     *("texts_images.md", "time.md", "tune.md"),
 }
 # Examples that start right after the tests that are marked `first`, in this order.

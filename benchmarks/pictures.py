@@ -1,12 +1,7 @@
-"""Draw the pictures of some pages, by running the code above each."""
+"""Draw the pictures of docs/method.md, "How it works"."""
 
-import doctest
-import re
 from functools import partial
-from pathlib import Path
 
-import matplotlib
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import torch
@@ -19,63 +14,14 @@ from nona_sklearn.attention import neighbor_weights
 from nona_sklearn.datasets import load_ames
 from nona_sklearn.softstep import log_s1
 
-ROOT = Path(__file__).parents[1]
-PAGES = [
-    ROOT / "docs" / f"{name}.md"
-    for name in ("neighbors", "similar", "effects", "classes", "intervals")
-]
-STYLE = {"figure.figsize": (7.5, 4)}
-
-
-def shorten(source):
-    """Cut the training of the page's code."""
-    source = re.sub(r"max_iter=\d+", "max_iter=2", source)
-    return re.sub(r"(NONA\w+)\((?!.*max_iter)", r"\1(max_iter=2, ", source)
-
-
-def draw(text, names):
-    """Run the examples in a part of the page; returns the figure of its last display, or None."""
-    names.pop("display", None)
-    for example in doctest.DocTestParser().get_examples(text):
-        exec(example.source, names)
-    return names["display"].figure_ if "display" in names else None
-
-
-def run(args):
-    """Run each page from picture to picture, save what was drawn last, print the sizes."""
-    matplotlib.use("agg")
-    draw_method(args)
-    for page in PAGES:
-        draw_page(page.read_text(), args)
-
-
-def draw_page(page, args):
-    """Draw the pictures of one page that are displays; others, such as screenshots, stay."""
-    *parts, _ = re.split(r"!\[.*\]\((.*)\)", shorten(page) if args.quick else page)
-    names = {}
-    for text, picture in zip(parts[::2], parts[1::2], strict=True):
-        path = args.images / Path(picture).name
-        with plt.rc_context(STYLE):
-            figure = draw(text, names)
-            if figure is None:
-                continue
-            figure.savefig(path, dpi=160)
-        plt.close("all")
-        size = path.stat().st_size / 1024
-        print(f"{picture:30s}{size:6.0f} kB")
-        assert size > 1, f"{picture} is empty"
-
-
-# -- the pictures of "How it works" -----------------------------------------------------------
-
 BLUE, ORANGE, GREEN = "#0072B2", "#D55E00", "#009E73"  # Okabe and Ito's
 N_BANK = 400  # houses in the first picture
 SHOWN = ["living_area", "year_built", "basement_area", "neighborhood"]
 HOUSE = 39  # in the order of the draw
 
 
-def draw_method(args):
-    """Draw the pictures of docs/method.md."""
+def run(args):
+    """Draw the pictures, and print their sizes."""
     pictures = {
         "how_curve.png": partial(draw_curve, quick=args.quick),
         "how_rows.png": partial(draw_rows, quick=args.quick),

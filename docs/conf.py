@@ -44,6 +44,12 @@ exclude_patterns = [
 
 # -- pages ------------------------------------------------------------------------------------
 nb_execution_mode = "off"  # notebooks ship with their output, and run as tests
+# A page that states `execution_mode: inline` runs: its pictures and numbers are the build's.
+nb_execution_timeout = 300
+nb_execution_raise_on_error = True
+nb_output_stderr = "error"
+nb_eval_name_regex = ".+"
+os.environ["MATPLOTLIBRC"] = str(HERE / "_ext" / "matplotlibrc")  # of their processes
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
 copybutton_prompt_text = r">>> |\.\.\. |\$ "

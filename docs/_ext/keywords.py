@@ -3,6 +3,8 @@
 They become entries of the index, which the search ranks above words in a text.
 """
 
+import re
+
 KEYWORDS = {
     "benchmarks": "benchmark, accuracy, comparison",
     "check_data": "label errors, outliers, influential rows, leave-one-out, data quality",
@@ -41,9 +43,9 @@ KEYWORDS = {
 def add_entries(app, page, source):
     """Put the words of a page below its title, as entries of the index."""
     if page in KEYWORDS:
-        title, _, rest = source[0].partition("\n")
         entries = ", ".join(f"! {word}" for word in KEYWORDS[page].split(", "))
-        source[0] = f"{title}\n\n```{{index}} {entries}\n```\n{rest}"
+        index = rf"\g<0>\n\n```{{index}} {entries}\n```\n"
+        source[0] = re.sub("^# .*$", index, source[0], count=1, flags=re.MULTILINE)
 
 
 def setup(app):
