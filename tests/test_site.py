@@ -165,6 +165,17 @@ def test_the_front_page_shows_what_its_code_writes(site):
 
 
 @pytest.mark.slow
+def test_links_lead_to_pages_and_headings(site):
+    pages = {path.relative_to(site).as_posix(): path.read_text() for path in site.rglob("*.html")}
+    names = {name: {*re.findall(r'\b(?:id|name)="([^"]+)"', pages[name])} for name in pages}
+    for name, page in pages.items():
+        for href in re.findall(r'<a [^>]*href="([^":]+)"', page):
+            path, _, heading = urljoin(name, unescape(href)).partition("#")
+            assert (site / path).is_file(), (name, href)
+            assert not heading or path not in pages or heading in names[path], (name, href)
+
+
+@pytest.mark.slow
 def test_pages_load_nothing_from_elsewhere(site):
     """Formulas, scripts and fonts come with the site. Links may lead away."""
     for path in site.rglob("*.html"):
