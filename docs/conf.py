@@ -48,6 +48,7 @@ nb_execution_mode = "off"  # notebooks ship with their output, and run as tests
 nb_execution_timeout = 300
 nb_execution_raise_on_error = True
 nb_output_stderr = "error"
+nb_merge_streams = True
 nb_eval_name_regex = ".+"
 os.environ["MATPLOTLIBRC"] = str(HERE / "_ext" / "matplotlibrc")  # of their processes
 myst_enable_extensions = ["dollarmath"]
