@@ -14,7 +14,7 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from .hard import LEAST
-from .published import SETS, TOGETHER
+from .published import SETS, TOGETHER, TUNED
 
 LEDGERS = Path(__file__).parent / "results"
 TREES = "HistGradientBoosting"
@@ -276,9 +276,9 @@ def published():
                 fontsize=9,
                 weight=weight,
             )
-        name_rows(
-            ax, list(errors.index), {"NONA": "NONARegressor", TOGETHER: "NONARegressor, 5 seeds"}
-        )
+        endings = {"NONA": "", TOGETHER: ", 5 seeds", TUNED: ", tuned"}
+        names = {model: f"NONARegressor{words}" for model, words in endings.items()}
+        name_rows(ax, list(errors.index), names)
         ax.tick_params(axis="y", labelsize=9)
         ax.set_xlim(errors.min() - 0.05 * span, errors.max() + 0.25 * span)
         ax.set_xticks([])
