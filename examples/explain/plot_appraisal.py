@@ -60,12 +60,12 @@ fig.tight_layout()
 NeighborsReport(reg, house, X_train, y_true=y_test["house 1223"])
 
 # %%
-# A 90 % interval should cover 90 % of the prices. Houses sold in the first year, which have few
-# earlier sales, are left out here:
+# The share of new prices within their 90 % intervals. Houses sold in the first year, which have few
+# earlier sales, are left out:
 later = X_test["sold"] >= "2007"
 low, high = reg.predict_quantiles(X_test[later], (0.05, 0.95)).T
 covered = (low <= y_test[later]) & (y_test[later] <= high)
 print(f"90 % intervals cover {covered.mean():.0%} of {len(covered)} prices")
 
 # %%
-# More on rules: :doc:`/neighbors`.
+# More on rules: :doc:`/eligibility`.
