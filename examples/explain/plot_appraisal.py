@@ -60,8 +60,8 @@ fig.tight_layout()
 NeighborsReport(reg, house, X_train, y_true=y_test["house 1223"])
 
 # %%
-# The share of new prices within their 90 % intervals. Houses sold in the first year, which have few
-# earlier sales, are left out:
+# The share of new prices within their 90 % intervals. Houses sold in the first year, which have
+# few earlier sales, are left out:
 later = X_test["sold"] >= "2007"
 low, high = reg.predict_quantiles(X_test[later], (0.05, 0.95)).T
 covered = (low <= y_test[later]) & (y_test[later] <= high)

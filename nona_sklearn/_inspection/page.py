@@ -42,7 +42,7 @@ WORDS = {
     "marked": " Yellow: the largest differences of each row, relative to the column's spread.",
     "differs": " (differs)",
     "adds": "All rows behind it have a weighted mean of {mean}; the adjustment adds {amount}.",
-    "takes": "All rows behind it have a weighted mean of {mean}; the adjustment takes {amount} away.",
+    "takes": "All rows behind it have a weighted mean of {mean}; the adjustment subtracts {amount}.",
     "dots": "Dots: {target}. Larger dots have more weight.",
     "rings": " Rings: adjusted to the query.",
     "line": " Line: the prediction, in its interval.",
