@@ -122,7 +122,7 @@ def test_targets_and_their_adjustment_are_the_prediction(flats, regressor):
     page = Page(NeighborsReport(regressor, query, X, n_neighbors=4)._repr_html_())
     (text,) = [text for text in page.texts if "weighted mean of" in text]
     mean, verb, added = re.fullmatch(
-        r"All rows behind it have a weighted mean of (\S+); the adjustment (adds|subtracts) (\S+)\.",
+        r"The weighted mean of all rows is (\S+); the adjustment (adds|subtracts) (\S+)\.",
         text,
     ).groups()
     assert number(mean) == pytest.approx(regressor.neighbor_weights(query) @ flats[1], abs=0.51)
