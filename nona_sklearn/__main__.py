@@ -28,6 +28,7 @@ from . import (
     SoftStepKNeighborsRegressor,
     TableEncoder,
 )
+from ._inspection.page import show_value
 from ._utils.validation import lacks
 from .datasets import load_ames
 
@@ -181,16 +182,14 @@ def show_one_prediction(X, y, classes, output):
     print(f"{text_of(model.predict(query)[0])}, true {text_of(true)}.")
     print(f"Beside it the {N_SHOWN} rows with the largest weights:\n")
     table = model.explain(query, n_neighbors=N_SHOWN, features=X_train)
-    table = table.drop(columns="query").set_index("neighbor")
+    table = table.drop(columns="query").set_index("neighbor").round({"weight": 2})
     print(table.map(text_of).T.to_string())
     NeighborsReport(model, query, X_train, y_true=true).save(output, overwrite=True)
 
 
 def text_of(value):
-    """Return the printed text of a value. It is empty for a missing value."""
-    if value is None or value != value:
-        return ""
-    return f"{value:,.2f}" if isinstance(value, float) else str(value)
+    """Return the printed text of a value, as in the report. It is empty for a missing value."""
+    return "" if value is None or value != value else show_value(value)
 
 
 if __name__ == "__main__":
