@@ -110,8 +110,13 @@ def find_python(version):
     sys.exit(f"there is no Python {version}, neither on PATH nor in pyenv, to try the wheel with")
 
 
+def program(page):
+    """The first program of a page."""
+    return re.search(r"^```python\n(.*?)^```$", (ROOT / page).read_text(), re.DOTALL | re.M)[1]
+
+
 def try_wheel(folder, pythons):
-    """Install the wheel where nothing else is, and let the demo run.
+    """Install the wheel where nothing else is: run a program without extras, then with pandas.
 
     With each Python and the pinned versions; with the first also with the lowest versions.
     """
@@ -123,8 +128,10 @@ def try_wheel(folder, pythons):
         place = folder / f"try_{i}"
         run(python, "-m", "venv", str(place))
         python = str(place / "bin" / "python")
-        run(python, "-m", "pip", "install", "-q", "-c", str(constraints), f"{wheel}[demo]")
-        run(python, "-I", "-m", "nona_sklearn", cwd=folder)  # of nowhere but the wheel
+        for extra, page in (("", "docs/install.md"), ("[demo]", "README.md")):
+            run(python, "-m", "pip", "install", "-q", "-c", str(constraints), f"{wheel}{extra}")
+            run(python, "-I", "-c", program(page), cwd=place)  # of nowhere but the wheel
+        run(python, "-I", "-m", "nona_sklearn", cwd=place)
 
 
 def release(version, contents, pythons):
