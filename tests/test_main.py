@@ -298,12 +298,12 @@ def test_without_a_file_it_has_houses(tmp_path, capsys, monkeypatch):
     assert len(rows) == demo.N_SHOWN
     X, y = load_ames(return_X_y=True)
     lines = {line.split()[0]: line.split()[1:] for line in out.splitlines() if line}
-    assert lines["target"][: len(rows)] == [f"{price:,.2f}" for price in y[rows]]
+    assert lines["target"][: len(rows)] == [f"{price:,.0f}" for price in y[rows]]
     query = re.search(r"Row (house \d+): price predicted as", out)[1]
-    assert f", true {y[query]:,.2f}." in out
+    assert f", true {y[query]:,.0f}." in out
     assert f"True value: <bdi>{y[query]:,.0f}</bdi>" in (tmp_path / "demo.html").read_text()
     for name in X.select_dtypes("int"):
-        assert lines[name] == [str(value) for value in X.loc[[query, *rows], name]]
+        assert lines[name] == [demo.show_value(value) for value in X.loc[[query, *rows], name]]
 
 
 @pytest.mark.slow
