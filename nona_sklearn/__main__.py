@@ -28,7 +28,6 @@ from . import (
     SoftStepKNeighborsRegressor,
     TableEncoder,
 )
-from ._inspection.page import show_value
 from ._utils.validation import lacks
 from .datasets import load_ames
 
@@ -188,8 +187,13 @@ def show_one_prediction(X, y, classes, output):
 
 
 def text_of(value):
-    """Return the printed text of a value, as in the report. It is empty for a missing value."""
-    return "" if value is None or value != value else show_value(value)
+    """Return the printed text of a value. It is empty for a missing value."""
+    if value is None or value != value:
+        return ""
+    if isinstance(value, float):
+        text = f"{value:,.{0 if abs(value) >= 1000 else 4}f}"
+        return text.rstrip("0").rstrip(".") if "." in text else text
+    return str(value).removesuffix(" 00:00:00")
 
 
 if __name__ == "__main__":

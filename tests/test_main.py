@@ -303,7 +303,7 @@ def test_without_a_file_it_has_houses(tmp_path, capsys, monkeypatch):
     assert f", true {y[query]:,.0f}." in out
     assert f"True value: <bdi>{y[query]:,.0f}</bdi>" in (tmp_path / "demo.html").read_text()
     for name in X.select_dtypes("int"):
-        assert lines[name] == [demo.show_value(value) for value in X.loc[[query, *rows], name]]
+        assert lines[name] == [str(value) for value in X.loc[[query, *rows], name]]
 
 
 @pytest.mark.slow
