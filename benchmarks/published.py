@@ -286,12 +286,12 @@ def cases(sets, models):
         for name in sets:
             published = SETS[name]
             one_split = published.splits is tabr_split
-            if model in (TOGETHER, TUNED) and not one_split:
+            few = model in (TOGETHER, TUNED)
+            if few and not one_split:
                 continue
             if published.measure == "crps" and model != "NONA":  # trees have no distribution
                 continue
             n = N_SEEDS if one_split else N_SPLITS
-            few = model in (TOGETHER, TUNED)
             yield from ((name, model, i) for i in range(n // N_TOGETHER if few else n))
 
 
